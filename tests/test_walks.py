@@ -12,7 +12,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,7 @@ def walked() -> Generator[list[str]]:
     """Modules in the order in which they were entered; one that is entered again is there again."""
     steps: list[str] = []
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
+    def note(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(SOURCE) and frame.f_code.co_name != "<module>":
             step = name.removeprefix(SOURCE)

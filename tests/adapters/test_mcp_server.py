@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 
 import httpx2
 import pytest
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.promise("I")
 Open = Callable[[Household], AbstractAsyncContextManager[Client]]
 
 
-def over_http(mode: Any, path: str = "/mcp/{project}", token: str | None = None) -> Open:
+def over_http(mode: str, path: str = "/mcp/{project}", token: str | None = None) -> Open:
     @asynccontextmanager
     async def connect(household: Household) -> AsyncGenerator[Client]:
         headers = {"Authorization": f"Bearer {token or household.token()}"}
@@ -39,7 +38,7 @@ def over_http(mode: Any, path: str = "/mcp/{project}", token: str | None = None)
     return connect
 
 
-def over_stdio(mode: Any) -> Open:
+def over_stdio(mode: str) -> Open:
     @asynccontextmanager
     async def connect(household: Household) -> AsyncGenerator[Client]:
         started = StdioServerParameters(

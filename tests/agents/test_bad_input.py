@@ -6,7 +6,6 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from byleave.agents import chat, limits
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.store import RunRow
 from byleave.store.chat import Posted
+from harness.desk import Report
 from harness.json_values import JsonObject
 from harness.model_server import (
     Asked,
@@ -295,7 +295,7 @@ async def test_reads_run_side_by_side_and_repeated_ids_are_told_apart(
 ) -> None:
     together = asyncio.Barrier(3)
 
-    async def act_together(signal: JsonObject) -> Any:
+    async def act_together(signal: JsonObject) -> Report:
         async with asyncio.timeout(10):
             await together.wait()
         return await room.act(signal)
@@ -354,9 +354,10 @@ async def test_run_is_cancelled_while_a_person_is_asked(room: Room, provider: Mo
 async def test_run_is_cancelled_while_a_call_runs(tmp_path: Path, provider: ModelServer) -> None:
     running = asyncio.Event()
 
-    async def act(signal: JsonObject) -> Any:
+    async def act(signal: JsonObject) -> Report:
         running.set()
         await asyncio.Event().wait()
+        raise AssertionError
 
     provider.script = [call("execute_command", {"command": "ls"})]
     async with (

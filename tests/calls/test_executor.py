@@ -322,7 +322,7 @@ async def row_of(desk: Desk, tool_id: str) -> ExecutionRow:
 async def test_a_call_that_waits_in_the_clients_queue_does_not_run_out_of_time(settings: ServerSettings) -> None:
     short = settings.model_copy(update={"client_wait_seconds": 0.2, "result_grace_seconds": 0.1})
     async with open_desk(short) as desk:
-        whose: JsonObject = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        whose = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
 
         async def waits_then_works(signal: JsonObject) -> CompletedReport:
             tool_id, executions = signal["tool_id"], desk.store.executions
@@ -349,7 +349,7 @@ async def test_a_call_that_waits_in_the_clients_queue_does_not_run_out_of_time(s
 async def test_waiting_in_a_clients_queue_has_an_end(settings: ServerSettings, stays: bool) -> None:
     waits = {"client_wait_seconds": 0.1, "result_grace_seconds": 0.1, "queue_wait_seconds": 0.5 if stays else 600}
     async with open_desk(settings.model_copy(update=waits)) as desk:
-        whose: JsonObject = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        whose = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
         waiting = asyncio.Event()
 
         async def waits_for_ever(signal: JsonObject) -> CompletedReport:
@@ -383,7 +383,7 @@ async def test_only_the_client_that_got_the_signal_says_what_waits_and_begins(de
         async with asyncio.timeout(10):
             while not got:
                 await asyncio.sleep(0)
-        whose: JsonObject = {"user_id": "alice", "project_id": desk.project.id}
+        whose = {"user_id": "alice", "project_id": desk.project.id}
         for client_id in (None, "c2"):
             await desk.store.executions.queued(got, **whose, client_id=client_id)
             with pytest.raises(ConflictError, match="another client"):

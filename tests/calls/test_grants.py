@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import ApprovalScope
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed
 from harness.json_values import JsonObject
 
@@ -310,8 +310,8 @@ async def test_grants_and_their_uses_are_in_the_audit_chain(desk: Desk) -> None:
     assert [action for action in actions if action.startswith("grant")] == ["granted", "grant_used", "grant_revoked"]
 
 
-async def _audit(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def _audit(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT action, actor, detail FROM audit ORDER BY seq"))
 
     return await desk.store.database.read(work)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed, open_desk
 from harness.json_values import JsonObject
 
@@ -217,7 +217,7 @@ async def test_only_the_machine_that_was_asked_may_say_what_it_sees(desk: Desk) 
         while not (rows := await _rows(desk)):
             await asyncio.sleep(0)
         tool_id = rows[0]["id"]
-        look: JsonObject = {"user_id": "alice", "project_id": desk.project.id}
+        look = {"user_id": "alice", "project_id": desk.project.id}
         with pytest.raises(ConflictError):
             await desk.executor.inspected(tool_id, seen(), **look, client_id="c9")
         with pytest.raises(NotFound):
@@ -247,8 +247,8 @@ async def test_a_replayed_request_carries_the_true_parameters_only_while_it_wait
         assert [event for event in events if event.kind == "tool.inspection_request"] == []
 
 
-async def _rows(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def _rows(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT id, status FROM tool_executions"))
 
     return await desk.store.database.read(work)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from byleave.protocol.policies import Layer
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import approvals as replaced_module
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed, open_desk
 from harness.json_values import JsonObject
 
@@ -28,21 +28,30 @@ DIGEST, OTHER = "a" * 64, "b" * 64
 SECRET = "ghp_" + "a1B2" * 9
 
 
-def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: Any) -> Inspection:
-    known: JsonObject = {"size": len(text or "?"), "modified_at": "2026-01-01T00:00:00.000Z"}
-    return Inspection(files=[SeenFile(path=path, role=SeenRole.REPLACES, sha256=digest, text=text, **(known | more))])
+def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: object) -> Inspection:
+    known: dict[str, object] = {
+        "path": path,
+        "role": SeenRole.REPLACES,
+        "sha256": digest,
+        "text": text,
+        "size": len(text or "?"),
+        "modified_at": "2026-01-01T00:00:00.000Z",
+    }
+    return Inspection(files=[SeenFile.model_validate(known | more)])
 
 
-async def rows(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def rows(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT * FROM tool_executions ORDER BY created_at, id"))
 
     return await desk.store.database.read(work)
 
 
 async def kept(desk: Desk) -> int:
-    def work(transaction: Any) -> int:
-        return transaction.one("SELECT count(*) AS n FROM replaced_texts")["n"]
+    def work(transaction: Transaction) -> int:
+        found = transaction.one("SELECT count(*) AS n FROM replaced_texts")
+        assert found is not None
+        return found["n"]
 
     return await desk.store.database.read(work)
 

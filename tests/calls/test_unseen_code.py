@@ -9,7 +9,7 @@ from byleave.calls import executor
 from byleave.calls.executor import Caller
 from byleave.calls.unreviewed_code import MOST_LOOKED_AT
 from byleave.protocol.approvals import ApprovalRequest
-from byleave.protocol.executions import ToolResponse
+from byleave.protocol.executions import CompletedReport, ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.inspections import Inspection, SeenFile
 from byleave.protocol.states import AgentMode, ApprovalScope
@@ -182,7 +182,7 @@ async def test_a_no_settles_nothing(desk: Desk) -> None:
 async def test_no_grant_changes_code_while_code_that_a_grant_covers_runs(desk: Desk) -> None:
     go = asyncio.Event()
 
-    async def slowly(signal: JsonObject) -> Any:
+    async def slowly(signal: JsonObject) -> CompletedReport:
         if signal["tool_name"] == "execute_command":
             await go.wait()
         return completed()

@@ -1,7 +1,6 @@
 """The gate's second half in separate processes: scripts that are seen first, grants, and the owner's rules."""
 
 import os
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ async def waiting(alice: User) -> JsonObject:
     return approval
 
 
-async def confirm(alice: User, approval_id: str, **body: Any) -> Any:
+async def confirm(alice: User, approval_id: str, **body: object) -> JsonObject:
     answer = await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved", **body})
     assert answer.status == 200, answer.body
     return answer.body

@@ -3,12 +3,11 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.json_values import JsonObject
-from harness.processes import Site, User, open_site
+from harness.processes import Site, Stream, User, open_site
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -26,7 +25,7 @@ async def say(user: User, project_id: str, content: str, session_id: str | None 
     return answer.body
 
 
-async def agent_says(stream: Any) -> str:
+async def agent_says(stream: Stream) -> str:
     return (await stream.until("chat.message", lambda event: event["role"] == "agent"))["content"]
 
 

@@ -7,10 +7,9 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from byleave.protocol.engine import ENGINE_PROTOCOL
-from harness.json_values import JsonObject
+from harness.json_values import Json, JsonObject
 
 from .processes import LIMIT_SECONDS, environment
 
@@ -33,18 +32,18 @@ class Editor:
         self.unasked: list[JsonObject] = []
         """Answers to what was no request of `ask`."""
         self._news = asyncio.Condition()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._answers: dict[int, asyncio.Future[Json]] = {}
         self._numbers = itertools.count(1)
         self._reading = asyncio.create_task(self._read())
 
-    async def ask(self, name: str, /, **params: Any) -> Any:
+    async def ask(self, name: str, /, **params: object) -> Json:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self.send({"jsonrpc": "2.0", "id": number, "method": name, "params": params})
         async with asyncio.timeout(LIMIT_SECONDS):
             return await answer
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: object) -> None:
         body = json.dumps(message).encode()
         await self.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
 

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Literal, TypedDict, Unpack, cast
 
 from aiohttp import web
 
@@ -61,22 +61,49 @@ class Turn:
     """Send nothing but the headers until `server.let_go()`."""
 
 
-def say(text: str, **options: Any) -> Turn:
+class TurnOptions(TypedDict, total=False):
+    """Fields of `Turn` that may be given beside its words and calls."""
+
+    usage: tuple[int, int]
+    finish: Literal["stop", "length", "content_filter"]
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    hang_up: bool
+    endless: bool
+    held: bool
+
+
+def say(text: str, **options: Unpack[TurnOptions]) -> Turn:
     """An answer in words."""
     return Turn(text=text, **options)
 
 
-def call(name: str, arguments: JsonObject | str, id: str | None = None, **options: Any) -> Turn:  # noqa: A002
+def call(
+    name: str,
+    arguments: JsonObject | str,
+    id: str | None = None,  # noqa: A002
+    *,
+    text: str = "",
+    **options: Unpack[TurnOptions],
+) -> Turn:
     """One tool call."""
-    return Turn(calls=(Call(name, arguments, id),), **options)
+    return Turn(calls=(Call(name, arguments, id),), text=text, **options)
 
 
-def calls(*wanted: Call | tuple[Any, ...], **options: Any) -> Turn:
+def calls(
+    *wanted: Call | tuple[str, JsonObject | str, str] | tuple[str, JsonObject | str],
+    text: str = "",
+    **options: Unpack[TurnOptions],
+) -> Turn:
     """Several tool calls at once: `Call`s, or tuples of the same."""
-    return Turn(calls=tuple(one if isinstance(one, Call) else Call(*one) for one in wanted), **options)
+    return Turn(text=text, calls=tuple(one if isinstance(one, Call) else _call(one) for one in wanted), **options)
 
 
-def nothing(**options: Any) -> Turn:
+def _call(one: tuple[str, JsonObject | str, str] | tuple[str, JsonObject | str]) -> Call:
+    return Call(one[0], one[1], one[2] if len(one) == 3 else None)
+
+
+def nothing(**options: Unpack[TurnOptions]) -> Turn:
     """An empty answer."""
     return Turn(**options)
 
@@ -272,7 +299,7 @@ def _arguments(one: Call) -> str:
     return one.arguments if isinstance(one.arguments, str) else json.dumps(one.arguments)
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     """Text of a message, which may be a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in cast(list[JsonObject], content))
@@ -333,7 +360,7 @@ def _chat_answer(asked: Asked, turn: Turn) -> JsonObject:
 
 
 def _chat_stream(asked: Asked, turn: Turn) -> Generator[bytes]:
-    def chunk(delta: JsonObject, finish: str | None = None, **more: Any) -> bytes:
+    def chunk(delta: JsonObject, finish: str | None = None, **more: object) -> bytes:
         data = {
             "id": f"chatcmpl-{asked.number}",
             "object": "chat.completion.chunk",
@@ -450,7 +477,7 @@ def _response(asked: Asked, turn: Turn, status: str) -> JsonObject:
 def _response_stream(asked: Asked, turn: Turn) -> Generator[bytes]:
     sequence = -1
 
-    def event(kind: str, **data: Any) -> bytes:
+    def event(kind: str, **data: object) -> bytes:
         nonlocal sequence
         sequence += 1
         return f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': sequence, **data})}\n\n".encode()

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import aiohttp
 
@@ -22,7 +22,7 @@ from byleave.cli.token import DEFAULT_SCOPES
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
 from byleave.settings import ServerSettings
-from harness.json_values import JsonObject
+from harness.json_values import Json, JsonObject
 
 from .forks import Forked, Forks
 from .ports import free_port
@@ -211,7 +211,7 @@ async def open_site(root: Path, forks: Forks | None = None, **settings: str) -> 
 @dataclass
 class Answer:
     status: int
-    body: Any
+    body: Json
 
 
 class User:

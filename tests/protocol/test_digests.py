@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from byleave.protocol.approvals import call_digest, canonical_json
 from byleave.protocol.wire import moment, now, timestamp
-from harness.json_values import JsonObject
+from harness.json_values import Json, JsonObject
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
@@ -21,7 +20,7 @@ OBJECTS = st.dictionaries(st.text(max_size=10), JSON, max_size=5)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
-def _reversed(value: Any) -> Any:
+def _reversed(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _reversed(value[key]) for key in reversed(list(value))}
     if isinstance(value, list):

@@ -14,7 +14,7 @@ from byleave.protocol.executions import ExecuteRequest, ToolResponse
 from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
 from byleave.server import feed as streams
 from harness.household import Household, open_household
-from harness.json_values import JsonObject
+from harness.json_values import Json, JsonObject
 
 pytestmark = pytest.mark.promise("R7")
 
@@ -150,7 +150,7 @@ async def test_what_cannot_be_sent_is_refused_on_the_record_and_raises_nothing(
 
 
 async def test_parameters_nested_without_end_are_refused_and_raise_nothing(household: Household) -> None:
-    nested: Any = "x"
+    nested: Json = "x"
     for _ in range(500):
         nested = [nested]
     async with household.agent() as agent:

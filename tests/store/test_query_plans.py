@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -16,10 +15,10 @@ from byleave.protocol.grants import GrantRule
 from byleave.protocol.inspections import Inspection, SeenFile, SeenRole
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
 from byleave.store.approvals import Question
+from byleave.store.database import Transaction
 from byleave.store.executions import HistoryFilter
 from byleave.store.grants import NewGrant
 from byleave.store.sqlite import SqliteTransaction
-from harness.json_values import JsonObject
 from harness.records import Records, answer, inspected
 
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
@@ -27,14 +26,14 @@ GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", 
 
 
 @pytest.fixture
-def spoken(monkeypatch: pytest.MonkeyPatch) -> JsonObject:
+def spoken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, object]]:
     """Every statement that was run, with its parameters."""
-    said: JsonObject = {}
+    said: dict[str, Mapping[str, object]] = {}
 
     def listen(name: str) -> None:
         real = getattr(SqliteTransaction, name)
 
-        def heard(self: SqliteTransaction, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        def heard(self: SqliteTransaction, sql: str, parameters: Mapping[str, object] | None = None) -> object:
             said[sql] = parameters or {}
             return real(self, sql, parameters)
 
@@ -119,12 +118,14 @@ async def runs_of_a_day(records: Records) -> None:
 
 
 @pytest.mark.promise("W11")
-async def test_no_statement_reads_a_whole_table_that_grows(records: Records, spoken: JsonObject) -> None:
+async def test_no_statement_reads_a_whole_table_that_grows(
+    records: Records, spoken: dict[str, Mapping[str, object]]
+) -> None:
     await a_day(records)
     statements = {sql: values for sql, values in spoken.items() if not sql.startswith("INSERT")}
     assert len(statements) > 30
 
-    def explain(transaction: Any) -> dict[str, list[str]]:
+    def explain(transaction: Transaction) -> dict[str, list[str]]:
         return {
             sql: [step["detail"] for step in transaction.all(f"EXPLAIN QUERY PLAN {sql}", values)]
             for sql, values in statements.items()

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -27,7 +26,7 @@ async def household(seen: Seen, tmp_path: Path) -> AsyncIterator[Household]:
         yield household
 
 
-async def execute(household: Household, tool_name: str, tool_params: Any, **headers: str) -> JsonObject:
+async def execute(household: Household, tool_name: str, tool_params: JsonObject, **headers: str) -> JsonObject:
     body = {"project_id": household.project_id, "tool_name": tool_name, "tool_params": tool_params}
     known = {"Authorization": f"Bearer {household.token(Scope.AGENT, Scope.CHAT)}", **headers}
     url = f"{household.url}/my/tools/execute"

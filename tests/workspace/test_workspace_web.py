@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -40,7 +39,7 @@ class Provider:
     url: str
     answer: web.StreamResponse | None = None
     seen: list[web.Request] = field(default_factory=list[web.Request])
-    bodies: list[Any] = field(default_factory=list[Any])
+    bodies: list[JsonObject | None] = field(default_factory=list[JsonObject | None])
     hang: asyncio.Event | None = None
 
 

@@ -5,7 +5,6 @@ import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ NEEDS_A_DISK = {"grep-020", "read-048", "read-060"}
 """Links and pipes: no spelling tells them; the workspace refuses them when it resolves the operand."""
 
 
-def judge(argv: list[str], **options: Any) -> Verdict:
+def judge(argv: list[str], **options: bool) -> Verdict:
     call = {"command": argv[0], "args": argv[1:]}
     return GATE.judge("execute_command", call, workspace=WORKSPACE, **options).verdict
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -220,7 +220,7 @@ async def test_a_fault_while_looking_is_a_problem_and_no_crash(workspace: Worksp
     ],
 )
 async def test_a_package_that_starts_an_unseen_file_is_not_shown_as_if_it_were_seen(
-    workspace: Workspace, place: Place, package: Any, seen: bool
+    workspace: Workspace, place: Place, package: object, seen: bool
 ) -> None:
     place.file("app/package.json", json.dumps(package))
     place.file("app/index.js", "console.log('good')")

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,7 +39,6 @@ from byleave.workspace.undo import store as undo_store
 from byleave.workspace.undo.entries import Entry, Index, sweep
 from byleave.workspace.undo.snapshots import Change, Tree, TreeScan, carried_over, changes_between
 from byleave.workspace.undo.store import ObjectStore
-from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")
@@ -59,7 +59,7 @@ async def write(workspace: Workspace, tool_id: str, path: str, content: str, **m
     return result
 
 
-async def python(workspace: Workspace, tool_id: str, code: str, **more: Any) -> ExecuteCommandResult:
+async def python(workspace: Workspace, tool_id: str, code: str, **more: int) -> ExecuteCommandResult:
     params = {"command": "python3", "args": ["-c", code], **more}
     result = await workspace.run("execute_command", params, record_as=tool_id)
     assert isinstance(result, ExecuteCommandResult)
@@ -79,9 +79,13 @@ def undo(history: UndoHistory, tool_id: str | None = None) -> str:
         return history.apply(plan).id
 
 
-def tree(root: Path) -> JsonObject:
+Tree = dict[str, tuple[str, str | int] | tuple[int, bytes]]
+"""By path: ("link", target), ("directory", mode), or a file's (mode, content)."""
+
+
+def tree(root: Path) -> Tree:
     """Everything below a directory: kinds, modes, contents, what links say."""
-    found: JsonObject = {}
+    found: Tree = {}
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -859,7 +863,7 @@ class _Edits:
     def __init__(self, root: Path, seed: int) -> None:
         self._root = root
         self._chance = random.Random(seed)
-        self._there: JsonObject = {}
+        self._there: Tree = {}
 
     def _paths(self, *, directories: bool = False) -> list[str]:
         return [
@@ -1202,7 +1206,12 @@ async def test_a_file_system_that_cannot_swap_is_restored_all_the_same(
 
 @pytest.mark.parametrize(("module", "name"), [(settling, "new_name"), (restoring, "place")])
 async def test_an_undo_that_stopped_half_way_can_be_repeated_and_taken_back_whole(
-    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+    place: Place,
+    workspace: Workspace,
+    history: UndoHistory,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
 ) -> None:
     for path in ("a/x.txt", "b/y.txt", "c/z.txt"):
         place.file(path, path)

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -123,7 +122,7 @@ async def test_what_is_no_bundle_among_the_bundles_stops_neither_recording_nor_u
 
 
 ROW: JsonObject = {"id": "exec_9", "tool_name": "write_file", "summary": "", "at": "2026-01-01T00:00:00Z"}
-STATE: list[Any] = ["file", 0o644, [0, 0], [1, 1, 1, 1], "0" * 64, None, False]
+STATE: list[object] = ["file", 0o644, [0, 0], [1, 1, 1, 1], "0" * 64, None, False]
 
 
 @pytest.mark.parametrize(

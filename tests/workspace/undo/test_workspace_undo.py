@@ -79,13 +79,13 @@ def undo(history: UndoHistory, tool_id: str | None = None) -> str:
         return history.apply(plan).id
 
 
-Tree = dict[str, tuple[str, str | int] | tuple[int, bytes]]
+Listing = dict[str, tuple[str, str | int] | tuple[int, bytes]]
 """By path: ("link", target), ("directory", mode), or a file's (mode, content)."""
 
 
-def tree(root: Path) -> Tree:
+def tree(root: Path) -> Listing:
     """Everything below a directory: kinds, modes, contents, what links say."""
-    found: Tree = {}
+    found: Listing = {}
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -863,7 +863,7 @@ class _Edits:
     def __init__(self, root: Path, seed: int) -> None:
         self._root = root
         self._chance = random.Random(seed)
-        self._there: Tree = {}
+        self._there: Listing = {}
 
     def _paths(self, *, directories: bool = False) -> list[str]:
         return [

@@ -12,7 +12,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from byleave.gate import Gate
 from byleave.settings import ClientSettings, ServerSettings
 from byleave.workspace import Workspace
 from harness.desk import completed, open_desk
+from harness.json_values import JsonObject
 
 SOURCE = str(Path(byleave.__file__).parent) + "/"
 DOCUMENT = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
@@ -32,7 +32,7 @@ def walked() -> Generator[list[str]]:
     """Modules in the order in which they were entered; one that is entered again is there again."""
     steps: list[str] = []
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
+    def note(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(SOURCE) and frame.f_code.co_name != "<module>":
             step = name.removeprefix(SOURCE)
@@ -108,7 +108,7 @@ async def test_an_approved_write_in_the_server(tmp_path: Path) -> None:
         ("A command on the machine", "execute_command", {"command": "ls", "args": ["-l"]}),
     ],
 )
-async def test_a_call_on_the_machine(tmp_path: Path, title: str, tool: str, params: dict[str, Any]) -> None:
+async def test_a_call_on_the_machine(tmp_path: Path, title: str, tool: str, params: JsonObject) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "f.txt").write_text("x")
     gate = Gate()

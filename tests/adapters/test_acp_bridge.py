@@ -29,6 +29,7 @@ from byleave.protocol.approvals import RejectBody
 from byleave.protocol.states import ApprovalScope, Scope
 from harness.forks import Forked, shared_forks
 from harness.household import Household, open_household
+from harness.json_values import JsonObject
 from harness.model_server import Turn, by_step, call, open_model_server, refuse_with, say
 
 pytestmark = pytest.mark.promise("I")
@@ -49,13 +50,13 @@ class Editor:
     """While it is not set, questions are not answered."""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def session_update(self, session_id: str, update: Any, **kwargs: Any) -> None:
+    async def session_update(self, session_id: str, update: Any, **kwargs: object) -> None:
         async with self._news:
             self.updates.append(update)
             self._news.notify_all()
 
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: Any
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: object
     ) -> RequestPermissionResponse:
         async with self._news:
             self.asked.append((tool_call, options))
@@ -70,13 +71,13 @@ class Editor:
         )
         return RequestPermissionResponse(outcome=outcome)
 
-    async def read_text_file(self, session_id: str, path: str, **kwargs: Any) -> ReadTextFileResponse:
+    async def read_text_file(self, session_id: str, path: str, **kwargs: object) -> ReadTextFileResponse:
         try:
             return ReadTextFileResponse(content=Path(path).read_text())
         except FileNotFoundError:
             raise RequestError.resource_not_found(path) from None
 
-    def on_connect(self, conn: Any) -> None: ...
+    def on_connect(self, conn: object) -> None: ...
 
     async def until(self, found: Callable[[], bool]) -> None:
         async with asyncio.timeout(LIMIT_SECONDS), self._news:
@@ -328,5 +329,5 @@ def test_what_a_write_leaves_is_shown_only_when_it_is_known() -> None:
         ("other", {}, "other"),
     ],
 )
-def test_a_call_has_a_title_of_one_line(tool: str, params: dict[str, Any], expected: str) -> None:
+def test_a_call_has_a_title_of_one_line(tool: str, params: JsonObject, expected: str) -> None:
     assert title(tool, params) == expected

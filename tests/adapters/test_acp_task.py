@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from acp.helpers import text_block
@@ -28,7 +27,7 @@ class Deciding(Editor):
     late: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: Any
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: object
     ) -> RequestPermissionResponse:
         title = tool_call.title or ""
         self.hold = self.late if "gcc" in title else None

@@ -98,7 +98,7 @@ async def test_a_dialog_that_is_closed_leaves_the_question_to_others(household: 
 
 class WithoutDialogs(Editor):
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: Any
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: object
     ) -> RequestPermissionResponse:
         raise RequestError.method_not_found("session/request_permission")
 
@@ -115,7 +115,7 @@ class TooLate(Editor):
     household: Household
 
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: Any
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **kwargs: object
     ) -> RequestPermissionResponse:
         (waiting,) = (await self.household.person.api.approvals()).approvals
         self.choose = lambda options: "reject"

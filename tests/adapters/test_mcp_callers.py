@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 import httpx2
 import pytest
@@ -29,7 +28,7 @@ class PlainCaller:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
+    async def start(self, tool_name: str, tool_params: Mapping[str, object], *, key: str | None = None) -> ToolResponse:
         if tool_name == "list_directory":
             raise UnreachableError("Cannot reach the server.", hint="is it running?")
         return await self._agent.start(tool_name, tool_params, key=key)
@@ -37,7 +36,9 @@ class PlainCaller:
     async def wait(self, tool_id: str, seconds: float | None = None) -> ToolResponse:
         return await self._agent.wait(tool_id, seconds)
 
-    async def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
+    async def execute(
+        self, tool_name: str, tool_params: Mapping[str, object], *, key: str | None = None
+    ) -> ToolResponse:
         return await self._agent.execute(tool_name, tool_params, key=key)
 
     async def cancel(self, tool_id: str) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 
 import httpx2
 import pytest
@@ -17,6 +16,7 @@ from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.states import ErrorType, ExecutionStatus, Scope
 from byleave.protocol.tools import TOOLS
 from harness.household import Household
+from harness.json_values import JsonObject
 
 from .conftest import REASON
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.promise("I")
 Open = Callable[[Household], AbstractAsyncContextManager[Client]]
 
 
-def over_http(mode: Any, path: str = "/mcp/{project}", token: str | None = None) -> Open:
+def over_http(mode: str, path: str = "/mcp/{project}", token: str | None = None) -> Open:
     @asynccontextmanager
     async def connect(household: Household) -> AsyncGenerator[Client]:
         headers = {"Authorization": f"Bearer {token or household.token()}"}
@@ -38,7 +38,7 @@ def over_http(mode: Any, path: str = "/mcp/{project}", token: str | None = None)
     return connect
 
 
-def over_stdio(mode: Any) -> Open:
+def over_stdio(mode: str) -> Open:
     @asynccontextmanager
     async def connect(household: Household) -> AsyncGenerator[Client]:
         started = StdioServerParameters(
@@ -180,7 +180,7 @@ async def test_without_a_project_in_the_path_the_header_or_the_only_one_counts(h
         assert unknown.status_code == 404
 
 
-PING: dict[str, Any] = {
+PING: JsonObject = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunState, set_tracing_disabled
+from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunState, Tool, set_tracing_disabled
 from openai import AsyncOpenAI
 
 from byleave.adapters.openai_agents import byleave_tools, settle
@@ -20,9 +21,9 @@ set_tracing_disabled(disabled=True)
 pytestmark = pytest.mark.promise("I")
 
 
-def worker(client: AsyncOpenAI, tools: list[Any], *, responses: bool = False) -> Agent[Any]:
+def worker(client: AsyncOpenAI, tools: Sequence[Tool], *, responses: bool = False) -> Agent[Any]:
     kind = OpenAIResponsesModel if responses else OpenAIChatCompletionsModel
-    return Agent(name="worker", model=kind(model="scripted", openai_client=client), tools=tools)
+    return Agent(name="worker", model=kind(model="scripted", openai_client=client), tools=list(tools))
 
 
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])

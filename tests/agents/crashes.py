@@ -31,6 +31,7 @@ from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import ErrorType, RunState
 from byleave.settings import ServerSettings
 from byleave.store import Store
+from harness.json_values import JsonObject
 from harness.records import SEAL_KEYS
 from harness.room import Room, open_room
 
@@ -76,7 +77,7 @@ class JournalledClient:
         self._notes = notes
         notes.mkdir(exist_ok=True)
 
-    async def act(self, signal: dict[str, Any]) -> CompletedReport | FailedReport:
+    async def act(self, signal: JsonObject) -> CompletedReport | FailedReport:
         note = self._notes / signal["tool_id"]
         if note.exists():
             text = note.read_text()
@@ -124,7 +125,7 @@ async def prepare(base: Path) -> None:
         (base / "run").write_text((await room.post(MESSAGE)).run_id)
 
 
-async def report(base: Path) -> dict[str, Any]:
+async def report(base: Path) -> JsonObject:
     store = await Store.inspect(ServerSettings(home=base / "home"), seal_keys=SEAL_KEYS)
     try:
         run = await store.runs.get((base / "run").read_text(), user_id="alice")

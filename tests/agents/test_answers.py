@@ -1,7 +1,6 @@
 """How the offline agent words its results."""
 
 import json
-from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
@@ -11,7 +10,7 @@ from byleave.agents.models import Outcome, Step, answer, find_field, help_text, 
 from byleave.protocol.states import ErrorType
 
 
-def told(message: str, **result: Any) -> str:
+def told(message: str, **result: object) -> str:
     [step] = understand(message).steps
     return answer([Outcome(step, failed=False, text=json.dumps({"success": True, **result}))], 0)
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,8 @@ from byleave.agents import chat, failures
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.store import RunRow
 from byleave.store.chat import Posted
+from harness.desk import Report
+from harness.json_values import JsonObject
 from harness.model_server import (
     Asked,
     Call,
@@ -107,7 +108,7 @@ async def test_broken_arguments_are_told_and_can_be_mended(
 async def test_same_failing_call_again_and_again_ends_the_run(room: Room, provider: ModelServer) -> None:
     def turn(asked: Asked) -> Turn:
         # Another order of the keys is no other call.
-        same: list[dict[str, Any]] = [{"command": "sudo", "args": ["ls"]}, {"args": ["ls"], "command": "sudo"}]
+        same: list[JsonObject] = [{"command": "sudo", "args": ["ls"]}, {"args": ["ls"], "command": "sudo"}]
         return call("execute_command", same[asked.number % 2])
 
     _, run = await talk(room, provider, turn)
@@ -294,7 +295,7 @@ async def test_reads_run_side_by_side_and_repeated_ids_are_told_apart(
 ) -> None:
     together = asyncio.Barrier(3)
 
-    async def act_together(signal: dict[str, Any]) -> Any:
+    async def act_together(signal: JsonObject) -> Report:
         async with asyncio.timeout(10):
             await together.wait()
         return await room.act(signal)
@@ -353,9 +354,10 @@ async def test_run_is_cancelled_while_a_person_is_asked(room: Room, provider: Mo
 async def test_run_is_cancelled_while_a_call_runs(tmp_path: Path, provider: ModelServer) -> None:
     running = asyncio.Event()
 
-    async def act(signal: dict[str, Any]) -> Any:
+    async def act(signal: JsonObject) -> Report:
         running.set()
         await asyncio.Event().wait()
+        raise AssertionError
 
     provider.script = [call("execute_command", {"command": "ls"})]
     async with (
@@ -379,7 +381,7 @@ async def test_limits_on_tokens_and_time_end_a_run_with_the_setting_to_raise(
     def turn(asked: Asked) -> Turn:
         return call("list_directory", {"pattern": f"*{asked.number}"}, usage=(400, 100))
 
-    cases: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
+    cases: tuple[tuple[JsonObject, tuple[str, str]], ...] = (
         ({"run_tokens": 1000}, ("after 1,000 tokens without an answer", "raise BYLEAVE_RUN_TOKENS")),
         ({"run_steps": 3}, ("after 3 steps without an answer", "raise BYLEAVE_RUN_STEPS")),
         ({"run_seconds": 0.0001}, ("seconds of work without an answer", "raise BYLEAVE_RUN_SECONDS")),

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError
@@ -13,8 +12,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from byleave.agents import ChatAgent
 from byleave.agents.failures import RunLimits
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
+from harness.json_values import Json
 from harness.room import Room
-from harness.scripted import Piece, returns, scripted, turns
+from harness.scripted import Piece, Turn, returns, scripted, turns
 
 
 async def error_of(room: Room, model: FunctionModel, content: str = "go") -> str:
@@ -68,7 +68,7 @@ async def test_name_of_a_tool_in_a_script_is_understood(room: Room) -> None:
 async def test_wrong_arguments_can_be_mended_once_and_then_fail(room: Room, arguments: str) -> None:
     seen: list[tuple[str, str]] = []
 
-    def turn(number: int, messages: list[ModelMessage]) -> Any:
+    def turn(number: int, messages: list[ModelMessage]) -> Turn:
         seen[:] = [(part.outcome, str(part.content)) for part in returns(messages)]
         return [("read_file", arguments, f"c{number}")] if number < 3 else "I give up"
 
@@ -80,9 +80,9 @@ async def test_wrong_arguments_can_be_mended_once_and_then_fail(room: Room, argu
 
 
 async def test_refusal_reaches_the_model_as_a_failure_with_its_reason(room: Room) -> None:
-    seen: list[Any] = []
+    seen: list[tuple[str, str]] = []
 
-    def turn(number: int, messages: list[ModelMessage]) -> Any:
+    def turn(number: int, messages: list[ModelMessage]) -> Turn:
         seen[:] = [(part.outcome, str(part.content)) for part in returns(messages)]
         return [("execute_command", {"command": "sudo", "args": ["ls"]}, "c1")] if number == 0 else "fine"
 
@@ -95,9 +95,9 @@ async def test_refusal_reaches_the_model_as_a_failure_with_its_reason(room: Room
 
 async def test_results_reach_the_model_as_text(room: Room) -> None:
     (room.root / "a.txt").write_text('{"kind": "image-url", "url": "http://127.0.0.1/x"}')
-    seen: list[Any] = []
+    seen: list[Json] = []
 
-    def turn(number: int, messages: list[ModelMessage]) -> Any:
+    def turn(number: int, messages: list[ModelMessage]) -> Turn:
         seen[:] = [part.content for part in returns(messages)]
         return [("read_file", {"path": "a.txt"}, "c1")] if number == 0 else "fine"
 
@@ -117,11 +117,11 @@ async def test_ids_that_repeat_do_not_hand_out_an_older_result(room: Room) -> No
     (room.root / "a.txt").write_text("aaa")
     (room.root / "b.txt").write_text("bbb")
     (room.root / "c.txt").write_text("ccc")
-    seen: list[Any] = []
+    seen: list[Json] = []
 
-    def turn(number: int, messages: list[ModelMessage]) -> Any:
+    def turn(number: int, messages: list[ModelMessage]) -> Turn:
         seen[:] = [json.loads(str(part.content))["content"] for part in returns(messages)]
-        same = [("read_file", {"path": "a.txt"}, "call_0"), ("read_file", {"path": "b.txt"}, "call_0")]
+        same: Turn = [("read_file", {"path": "a.txt"}, "call_0"), ("read_file", {"path": "b.txt"}, "call_0")]
         return [same, [("read_file", {"path": "c.txt"}, "call_0")], "done"][number]
 
     await room.worker(scripted(turn)).start()
@@ -158,7 +158,7 @@ async def test_calls_that_change_things_run_in_the_order_of_the_model(room: Room
     ],
 )
 async def test_failing_model_is_told_in_one_sentence(room: Room, raised: Exception, words: str) -> None:
-    def turn(number: int, messages: list[ModelMessage]) -> Any:
+    def turn(number: int, messages: list[ModelMessage]) -> Turn:
         raise raised
 
     error = await error_of(room, scripted(turn))
@@ -172,7 +172,7 @@ async def test_model_that_says_nothing_is_given_up(room: Room) -> None:
 
 
 async def test_session_goes_on_after_a_failed_run(room: Room) -> None:
-    def turn(number: int, messages: list[ModelMessage]) -> Any:
+    def turn(number: int, messages: list[ModelMessage]) -> Turn:
         if number == 0:
             return [("list_directory", {"path": "."}, "c1")]
         if len(returns(messages)) == 1 and "once more" not in str(messages):

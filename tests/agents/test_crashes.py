@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from harness.json_values import JsonObject
 
-def crashes(tmp_path: Path, offset: int, every: int, park_seconds: float) -> list[dict[str, Any]]:
+
+def crashes(tmp_path: Path, offset: int, every: int, park_seconds: float) -> list[JsonObject]:
     """A server dies at every so manieth step of a run, one life each; what the world looked like after the next."""
     program = Path(__file__).with_name("crashes.py")
     ended = subprocess.run(

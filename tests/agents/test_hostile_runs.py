@@ -56,7 +56,7 @@ async def test_run_that_kills_its_worker_in_the_model_call_after_a_tool_is_given
         [("read_\ud800file", "{}", "c1")],
     ],
 )
-async def test_model_that_sends_half_a_character_ends_or_goes_on_in_words(room: Room, said: Any) -> None:
+async def test_model_that_sends_half_a_character_ends_or_goes_on_in_words(room: Room, said: Turn) -> None:
     await room.worker(turns(said, "done")).start()
     posted = await room.post("go")
     run = await room.ended(posted.run_id)

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.errors import ConflictError
-from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
+from byleave.store.chat import Posted
 from harness.room import Room, open_room
 from harness.scripted import turns
 
@@ -21,9 +22,9 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
         yield room
 
 
-async def parked(room: Room, content: str, **options: Any) -> tuple[Any, Any]:
+async def parked(room: Room, content: str, mode: AgentMode = AgentMode.SANDBOX) -> tuple[Posted, ApprovalRequest]:
     """A message whose run has parked, and the question it waits for."""
-    posted = await room.post(content, **options)
+    posted = await room.post(content, mode=mode)
     approval = await room.approval()
     await room.until(posted.run_id, RunState.WAITING)
     return posted, approval

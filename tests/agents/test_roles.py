@@ -2,7 +2,6 @@
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from byleave.agents.roles import CHAT, Roles, load_roles, parse_roles
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
 from byleave.protocol.tools import TOOLS
+from byleave.store.chat import Posted
 from harness.model_server import ModelServer, by_step, call, open_model_server, say
 from harness.room import Room, open_room
 from harness.scripted import turns
@@ -131,7 +131,7 @@ def agents_file(path: Path, text: str = REVIEWER) -> Path:
     return path
 
 
-async def post(room: Room, agent: str, mode: AgentMode = AgentMode.SANDBOX) -> Any:
+async def post(room: Room, agent: str, mode: AgentMode = AgentMode.SANDBOX) -> Posted:
     project = room.desk.project.id
     return await room.desk.store.chat.post("alice", project, "go", session_id=None, mode=mode, agent=agent)
 

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage
@@ -59,7 +58,7 @@ async def test_text_is_not_said_again_after_a_restart(room: Room) -> None:
     agent = ChatAgent(room.desk.store, room.desk.executor, offline_model())
     kept = room.desk.store.runs.finish
 
-    async def die(*args: Any, **kwargs: Any) -> None:
+    async def die(*args: object, **kwargs: object) -> None:
         raise asyncio.CancelledError
 
     room.desk.store.runs.finish = die  # type: ignore[method-assign]
@@ -179,7 +178,7 @@ async def test_worker_survives_an_error_of_the_database(room: Room) -> None:
 async def test_run_whose_end_cannot_be_written_stays_for_later(room: Room) -> None:
     tried = asyncio.Event()
 
-    async def broken(*args: Any, **kwargs: Any) -> None:
+    async def broken(*args: object, **kwargs: object) -> None:
         tried.set()
         raise OSError("disk full")
 

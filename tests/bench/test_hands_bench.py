@@ -5,11 +5,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from byleave.workspace.sandbox.backends import choose_sandbox
+from byleave.workspace.workspace import choose_sandbox
+from harness.json_values import JsonObject
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -21,7 +21,7 @@ def test_every_way_gives_the_expected_answer_in_the_sandbox_of_this_machine(tmp_
     line = [sys.executable, "-m", "bench.hands", "--quick", "--json"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: JsonObject = json.loads(done.stdout)
     assert found["isolation"]["backend"] == choose_sandbox(tmp_path).isolation().backend
     wanted = {row["wanted"] for contest in found["contests"] for row in contest["rows"]}
     assert wanted == {None, 9.0} | ({1.3} if shutil.which("rg", path="/usr/bin:/bin") else set())

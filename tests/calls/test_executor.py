@@ -18,6 +18,7 @@ from byleave.protocol.wire import moment
 from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 READ = ("read_file", {"path": "a.txt"})
 WRITE = ("write_file", {"path": "a.txt", "content": "hello"})
@@ -64,7 +65,7 @@ async def test_a_command_outside_the_list_is_refused_and_recorded(desk: Desk) ->
     ],
 )
 async def test_a_malformed_call_fails_with_a_clear_error_and_is_recorded(
-    desk: Desk, tool_name: str, params: dict[str, Any]
+    desk: Desk, tool_name: str, params: JsonObject
 ) -> None:
     response = await desk.executor.execute_tool(tool_name, params, desk.session.id)
     assert (response.status, response.error_type) == ("failed", "invalid")
@@ -321,9 +322,9 @@ async def row_of(desk: Desk, tool_id: str) -> ExecutionRow:
 async def test_a_call_that_waits_in_the_clients_queue_does_not_run_out_of_time(settings: ServerSettings) -> None:
     short = settings.model_copy(update={"client_wait_seconds": 0.2, "result_grace_seconds": 0.1})
     async with open_desk(short) as desk:
-        whose: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        whose = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
 
-        async def waits_then_works(signal: dict[str, Any]) -> CompletedReport:
+        async def waits_then_works(signal: JsonObject) -> CompletedReport:
             tool_id, executions = signal["tool_id"], desk.store.executions
             await executions.queued([tool_id, "exec_unknown"], **whose)
             assert (await row_of(desk, tool_id)).to_wire().started_at is None
@@ -348,10 +349,10 @@ async def test_a_call_that_waits_in_the_clients_queue_does_not_run_out_of_time(s
 async def test_waiting_in_a_clients_queue_has_an_end(settings: ServerSettings, stays: bool) -> None:
     waits = {"client_wait_seconds": 0.1, "result_grace_seconds": 0.1, "queue_wait_seconds": 0.5 if stays else 600}
     async with open_desk(settings.model_copy(update=waits)) as desk:
-        whose: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        whose = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
         waiting = asyncio.Event()
 
-        async def waits_for_ever(signal: dict[str, Any]) -> CompletedReport:
+        async def waits_for_ever(signal: JsonObject) -> CompletedReport:
             await desk.store.executions.queued([signal["tool_id"]], **whose)
             waiting.set()
             await asyncio.Event().wait()
@@ -372,7 +373,7 @@ async def test_waiting_in_a_clients_queue_has_an_end(settings: ServerSettings, s
 async def test_only_the_client_that_got_the_signal_says_what_waits_and_begins(desk: Desk) -> None:
     got: list[str] = []
 
-    async def holds(signal: dict[str, Any]) -> CompletedReport:
+    async def holds(signal: JsonObject) -> CompletedReport:
         got.append(signal["tool_id"])
         await asyncio.Event().wait()
         return completed()
@@ -382,7 +383,7 @@ async def test_only_the_client_that_got_the_signal_says_what_waits_and_begins(de
         async with asyncio.timeout(10):
             while not got:
                 await asyncio.sleep(0)
-        whose: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+        whose = {"user_id": "alice", "project_id": desk.project.id}
         for client_id in (None, "c2"):
             await desk.store.executions.queued(got, **whose, client_id=client_id)
             with pytest.raises(ConflictError, match="another client"):

@@ -1,7 +1,6 @@
 """A grant covers the agent it was given to: knowing a session's id is not enough to use what was granted there."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -9,13 +8,14 @@ from byleave.calls.executor import Caller
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from harness.desk import Desk, completed
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G8")
 
 BELOW_SRC = GrantRule(tool="write_file", paths=("src/**",))
 
 
-def write(path: str) -> tuple[str, dict[str, Any]]:
+def write(path: str) -> tuple[str, JsonObject]:
     return "write_file", {"path": path, "content": "x = 1\n"}
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,9 @@ from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import ApprovalScope
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G8")
 
@@ -20,22 +21,22 @@ CLASS, SESSION, ONCE = ApprovalScope.CLASS, ApprovalScope.SESSION, ApprovalScope
 BELOW_SRC = GrantRule(tool="write_file", paths=("src/**",))
 
 
-def write(path: str) -> tuple[str, dict[str, Any]]:
+def write(path: str) -> tuple[str, JsonObject]:
     return "write_file", {"path": path, "content": "x = 1\n"}
 
 
-def git(*args: str) -> tuple[str, dict[str, Any]]:
+def git(*args: str) -> tuple[str, JsonObject]:
     return "execute_command", {"command": "git", "args": list(args)}
 
 
-async def ask(desk: Desk, call: tuple[str, dict[str, Any]]) -> tuple[asyncio.Task[ToolResponse], ApprovalRequest]:
+async def ask(desk: Desk, call: tuple[str, JsonObject]) -> tuple[asyncio.Task[ToolResponse], ApprovalRequest]:
     """Make a call that asks; the call goes on in the background."""
     waiting = asyncio.create_task(desk.executor.execute_tool(*call, desk.session.id))
     approval = await desk.next_approval()
     return waiting, approval
 
 
-async def grant(desk: Desk, call: tuple[str, dict[str, Any]], scope: ApprovalScope, terms: GrantTerms) -> str:
+async def grant(desk: Desk, call: tuple[str, JsonObject], scope: ApprovalScope, terms: GrantTerms) -> str:
     """Make a call and answer it with a grant; the grant's id."""
     waiting, approval = await ask(desk, call)
     decided = await desk.approvals.decide(approval.id, "alice", approve=True, scope=scope, terms=terms)
@@ -70,7 +71,7 @@ async def test_a_class_covers_calls_of_its_kind_and_names_itself_in_the_record(d
         git("commit", "-m", "x"),
     ],
 )
-async def test_a_class_leaves_everything_else_to_a_person(desk: Desk, call: tuple[str, dict[str, Any]]) -> None:
+async def test_a_class_leaves_everything_else_to_a_person(desk: Desk, call: tuple[str, JsonObject]) -> None:
     async with desk.client(lambda signal: completed()):
         await grant(desk, write("src/a.py"), CLASS, GrantTerms(rule=BELOW_SRC))
         waiting, approval = await ask(desk, call)
@@ -231,7 +232,7 @@ async def test_everything_needs_its_warning_and_still_asks_what_always_asks(desk
     ],
 )
 async def test_a_grant_that_may_not_be_decides_nothing(
-    desk: Desk, call: tuple[str, dict[str, Any]], scope: ApprovalScope, terms: GrantTerms, because: str
+    desk: Desk, call: tuple[str, JsonObject], scope: ApprovalScope, terms: GrantTerms, because: str
 ) -> None:
     async with desk.client(lambda signal: completed()) as signals:
         waiting, approval = await ask(desk, call)
@@ -309,8 +310,8 @@ async def test_grants_and_their_uses_are_in_the_audit_chain(desk: Desk) -> None:
     assert [action for action in actions if action.startswith("grant")] == ["granted", "grant_used", "grant_revoked"]
 
 
-async def _audit(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def _audit(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT action, actor, detail FROM audit ORDER BY seq"))
 
     return await desk.store.database.read(work)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,9 @@ from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("X18")
 
@@ -175,7 +176,7 @@ async def test_no_grant_runs_code_that_another_grant_let_change_unseen(desk: Des
         SeenFile(path=path, sha256="missing") for path in ("pytest.py", "pytest/__init__.py", "pytest/__main__.py")
     ]
 
-    async def answer(call: tuple[str, dict[str, Any]], rule: GrantRule | None) -> str:
+    async def answer(call: tuple[str, JsonObject], rule: GrantRule | None) -> str:
         waiting = asyncio.create_task(desk.executor.execute_tool(*call, desk.session.id))
         approval = await desk.next_approval()
         scope = ApprovalScope.CLASS if rule else ApprovalScope.ONCE
@@ -185,7 +186,7 @@ async def test_no_grant_runs_code_that_another_grant_let_change_unseen(desk: Des
         await waiting
         return approval.description
 
-    def write(name: str) -> tuple[str, dict[str, Any]]:
+    def write(name: str) -> tuple[str, JsonObject]:
         return "write_file", {"path": f"tests/{name}", "content": "assert True\n"}
 
     async with desk.client(lambda signal: completed(), sees=lambda request: Inspection(files=nothing)) as signals:
@@ -215,7 +216,7 @@ async def test_only_the_machine_that_was_asked_may_say_what_it_sees(desk: Desk) 
         while not (rows := await _rows(desk)):
             await asyncio.sleep(0)
         tool_id = rows[0]["id"]
-        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+        look = {"user_id": "alice", "project_id": desk.project.id}
         with pytest.raises(ConflictError):
             await desk.executor.inspected(tool_id, seen(), **look, client_id="c9")
         with pytest.raises(NotFound):
@@ -245,8 +246,8 @@ async def test_a_replayed_request_carries_the_true_parameters_only_while_it_wait
         assert [event for event in events if event.kind == "tool.inspection_request"] == []
 
 
-async def _rows(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def _rows(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT id, status FROM tool_executions"))
 
     return await desk.store.database.read(work)

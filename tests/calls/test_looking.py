@@ -1,7 +1,7 @@
 """Who is asked to look at what a call would run, when clients come and go; and which rules the server judges by."""
 
 import asyncio
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -15,7 +15,9 @@ from byleave.protocol.grants import GrantTerms
 from byleave.protocol.overview import Layer, PolicyDeclaration, PolicyText
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("X18")
 
@@ -31,8 +33,8 @@ async def pending(desk: Desk) -> str:
     return rows[0]["id"]
 
 
-async def _rows(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def _rows(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT id, client_id FROM tool_executions WHERE status = 'PENDING'"))
 
     return await desk.store.database.read(work)
@@ -54,7 +56,7 @@ async def test_a_second_client_is_asked_when_the_first_goes_away_without_a_word(
 
 
 async def test_a_client_that_comes_leaves_a_look_to_the_one_that_was_asked(desk: Desk) -> None:
-    look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id}
+    look = {"user_id": "alice", "project_id": desk.project.id}
     async with desk.client(lambda signal: completed()):
         call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
         tool_id = await pending(desk)
@@ -69,7 +71,7 @@ async def test_a_client_that_comes_leaves_a_look_to_the_one_that_was_asked(desk:
 NOT_LOOKED = "Nothing was looked at: the connected client does not say what 'x.py' would run."
 
 
-def reads_out(desk: Desk) -> Any:
+def reads_out(desk: Desk) -> AbstractAsyncContextManager[list[JsonObject]]:
     """A client that signals execute, and that never said that it looks."""
     return desk.client(lambda signal: completed(), looks=False)
 
@@ -137,7 +139,7 @@ async def test_a_call_from_elsewhere_never_waits_for_a_look(desk: Desk, monkeypa
         async with asyncio.timeout(10):
             row = await desk.executor.call(*RUN, desk.session, until_asked=True)
         assert row.to_response().status == "pending"
-        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        look = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
         await desk.executor.inspected(row.id, SEEN, **look)
         assert (await desk.next_approval()).inspection == SEEN
 
@@ -182,7 +184,7 @@ async def test_a_look_that_a_restart_came_between_is_asked_for_again(settings: S
         call.cancel()
     async with open_desk(settings) as desk:
         # The client's own answer may come before its stream does.
-        look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+        look = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
         await desk.executor.inspected(tool_id, SEEN, **look)
         assert (await desk.next_approval()).inspection == SEEN
     async with open_desk(settings) as desk, desk.client(lambda signal: completed()):
@@ -195,7 +197,7 @@ async def test_a_run_that_is_stopped_takes_the_look_with_it(desk: Desk) -> None:
     await desk.store.chat.post("alice", desk.project.id, "go", session_id=desk.session.id, mode=AgentMode.SANDBOX)
     run = await desk.store.runs.claim("worker")
     assert run is not None
-    look: dict[str, Any] = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+    look = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
     async with desk.client(lambda signal: completed()) as signals:
         caller = Caller(run_id=run.id, fence=run.fence, key="call_1")
         call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id, caller=caller))

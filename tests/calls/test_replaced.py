@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,9 @@ from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import approvals as replaced_module
+from byleave.store.database import Row, Transaction
 from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("A", "X18")
 
@@ -26,21 +27,30 @@ DIGEST, OTHER = "a" * 64, "b" * 64
 SECRET = "ghp_" + "a1B2" * 9
 
 
-def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: Any) -> Inspection:
-    known: dict[str, Any] = {"size": len(text or "?"), "modified_at": "2026-01-01T00:00:00.000Z"}
-    return Inspection(files=[SeenFile(path=path, role=SeenRole.REPLACES, sha256=digest, text=text, **(known | more))])
+def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: object) -> Inspection:
+    known: dict[str, object] = {
+        "path": path,
+        "role": SeenRole.REPLACES,
+        "sha256": digest,
+        "text": text,
+        "size": len(text or "?"),
+        "modified_at": "2026-01-01T00:00:00.000Z",
+    }
+    return Inspection(files=[SeenFile.model_validate(known | more)])
 
 
-async def rows(desk: Desk) -> list[Any]:
-    def work(transaction: Any) -> list[Any]:
+async def rows(desk: Desk) -> list[Row]:
+    def work(transaction: Transaction) -> list[Row]:
         return list(transaction.all("SELECT * FROM tool_executions ORDER BY created_at, id"))
 
     return await desk.store.database.read(work)
 
 
 async def kept(desk: Desk) -> int:
-    def work(transaction: Any) -> int:
-        return transaction.one("SELECT count(*) AS n FROM replaced_texts")["n"]
+    def work(transaction: Transaction) -> int:
+        found = transaction.one("SELECT count(*) AS n FROM replaced_texts")
+        assert found is not None
+        return found["n"]
 
     return await desk.store.database.read(work)
 
@@ -68,9 +78,9 @@ async def test_the_question_is_bound_to_what_the_machine_saw_and_the_signal_says
 
 
 async def test_the_look_is_asked_for_without_the_content(desk: Desk) -> None:
-    requests: list[dict[str, Any]] = []
+    requests: list[JsonObject] = []
 
-    def look(request: dict[str, Any]) -> None:
+    def look(request: JsonObject) -> None:
         requests.append(request)
 
     async with desk.client(lambda signal: completed(), replaces=look):
@@ -178,7 +188,7 @@ async def test_a_script_may_not_be_told_as_a_file_that_is_replaced(desk: Desk) -
 async def test_what_answers_in_a_persons_place_needs_no_look(desk: Desk) -> None:
     looks: list[str] = []
 
-    def look(request: dict[str, Any]) -> Inspection:
+    def look(request: JsonObject) -> Inspection:
         looks.append(request["tool_id"])
         return there()
 

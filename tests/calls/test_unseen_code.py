@@ -7,17 +7,18 @@ import pytest
 
 from byleave.calls import executor
 from byleave.calls.executor import Caller
-from byleave.calls.grants import MOST_LOOKED_AT
-from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
-from byleave.protocol.executions import ToolResponse
+from byleave.calls.unreviewed_code import MOST_LOOKED_AT
+from byleave.protocol.approvals import ApprovalRequest
+from byleave.protocol.executions import CompletedReport, ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.store import SessionRow
 from harness.desk import Desk, completed
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G8")
 
-Call = tuple[str, dict[str, Any]]
+Call = tuple[str, JsonObject]
 TESTS: Call = ("execute_command", {"command": "python", "args": ["-m", "pytest", "-q"]})
 NODE_TESTS: Call = ("execute_command", {"command": "node", "args": ["--test"]})
 RUN_TESTS = GrantRule(tool="execute_command", command=("python", "-m", "pytest"))
@@ -180,7 +181,7 @@ async def test_a_no_settles_nothing(desk: Desk) -> None:
 async def test_no_grant_changes_code_while_code_that_a_grant_covers_runs(desk: Desk) -> None:
     go = asyncio.Event()
 
-    async def slowly(signal: dict[str, Any]) -> Any:
+    async def slowly(signal: JsonObject) -> CompletedReport:
         if signal["tool_name"] == "execute_command":
             await go.wait()
         return completed()

@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,6 +19,7 @@ import pytest
 from byleave.cli.main import run
 from harness import ports
 from harness.forks import Forked, Forks, shared_forks
+from harness.json_values import Json
 
 PATIENCE = 90.0
 """The first start loads everything, perhaps on a busy machine."""
@@ -68,7 +68,7 @@ class Background:
 class OnTerminal:
     """A process on a terminal of its own, driven like a person would."""
 
-    def __init__(self, forks: Forks, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | None) -> None:
+    def __init__(self, forks: Forks, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | str | None) -> None:
         self._ours, theirs = pty.openpty()
         self.process = forks.start(arguments, env, cwd, terminal=theirs)
         os.close(theirs)
@@ -152,7 +152,7 @@ class Program:
         self._terminals: list[OnTerminal] = []
 
     def run(
-        self, *arguments: str, stdin: str | bytes | None = None, cwd: Path | None = None, **env: str
+        self, *arguments: str, stdin: str | bytes | None = None, cwd: Path | str | None = None, **env: str
     ) -> subprocess.CompletedProcess[str]:
         given = stdin.encode() if isinstance(stdin, str) else (stdin or b"")
         process = self._forks.run(arguments, environment(self.home, **env), cwd, given)
@@ -170,17 +170,17 @@ class Program:
             code = run(list(arguments))
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
-    def json(self, *arguments: str, **env: str) -> Any:
+    def json(self, *arguments: str, **env: str) -> Json:
         done = self.here(*arguments, **env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def start(self, *arguments: str, cwd: Path | None = None, **env: str) -> Background:
+    def start(self, *arguments: str, cwd: Path | str | None = None, **env: str) -> Background:
         kept = Background(self._forks.start(arguments, environment(self.home, **env), cwd))
         self._kept.append(kept)
         return kept
 
-    def on_terminal(self, *arguments: str, cwd: Path | None = None, **env: str) -> OnTerminal:
+    def on_terminal(self, *arguments: str, cwd: Path | str | None = None, **env: str) -> OnTerminal:
         terminal = OnTerminal(self._forks, arguments, environment(self.home, **env), cwd)
         self._terminals.append(terminal)
         return terminal
@@ -216,8 +216,11 @@ def workspace(tmp_path: Path) -> Path:
     return directory
 
 
+FreePort = Callable[[], int]
+
+
 @pytest.fixture
-def free_port() -> Callable[[], int]:
+def free_port() -> FreePort:
     return ports.free_port
 
 
@@ -248,7 +251,7 @@ class Site:
     def here(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return self.program.here(*arguments, **{**self.env, **more})
 
-    def json(self, *arguments: str) -> Any:
+    def json(self, *arguments: str) -> Json:
         return self.program.json(*arguments, **self.env)
 
     def start(self, *arguments: str) -> Background:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,11 +13,13 @@ from byleave.cli.acp import MOST_REMEMBERED, SessionMemory
 from byleave.cli.places import UP, KnownServer, known_directory, remember_project
 from harness.household import open_household
 
+from .conftest import Program
+
 BRIDGES = ["mcp", "acp"]
 
 
 @pytest.mark.parametrize("name", BRIDGES)
-def test_help_has_a_ready_entry_for_the_hosts_settings(byleave: Any, name: str) -> None:
+def test_help_has_a_ready_entry_for_the_hosts_settings(byleave: Program, name: str) -> None:
     done = byleave.here(name, "--help")
     assert done.returncode == 0
     assert f'"command": "byleave", "args": ["{name}"' in done.stdout
@@ -26,7 +27,7 @@ def test_help_has_a_ready_entry_for_the_hosts_settings(byleave: Any, name: str) 
 
 @pytest.mark.parametrize("name", BRIDGES)
 def test_without_its_extra_it_says_which_one_to_install(
-    byleave: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    byleave: Program, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (f"byleave.cli.{name}", f"byleave.adapters.{name}"):
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -37,7 +38,7 @@ def test_without_its_extra_it_says_which_one_to_install(
 
 
 @pytest.mark.parametrize("name", BRIDGES)
-def test_without_a_token_or_a_server_it_says_so_and_writes_nothing_to_stdout(byleave: Any, name: str) -> None:
+def test_without_a_token_or_a_server_it_says_so_and_writes_nothing_to_stdout(byleave: Program, name: str) -> None:
     none = byleave.here(name)
     assert (none.returncode, none.stdout) == (1, "")
     assert "There is no token" in none.stderr
@@ -46,7 +47,9 @@ def test_without_a_token_or_a_server_it_says_so_and_writes_nothing_to_stdout(byl
     assert "Cannot reach the server" in away.stderr
 
 
-async def test_an_unknown_project_is_said_at_once_and_a_host_that_leaves_ends_it(tmp_path: Path, byleave: Any) -> None:
+async def test_an_unknown_project_is_said_at_once_and_a_host_that_leaves_ends_it(
+    tmp_path: Path, byleave: Program
+) -> None:
     async with open_household(tmp_path) as household:
         place = {"BYLEAVE_SERVER_URL": household.url, "BYLEAVE_TOKEN": household.token()}
         unknown, ended = await asyncio.gather(

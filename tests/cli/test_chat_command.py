@@ -3,15 +3,16 @@
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import FreePort, Program, Site
 
 pytestmark = pytest.mark.promise("L5")
 
 
 @pytest.mark.promise("W13")
-def test_one_turn_reads_a_file_and_answers(site: Any) -> None:
+def test_one_turn_reads_a_file_and_answers(site: Site) -> None:
     done = site.run("chat", "read package.json and tell me the version")
     assert done.returncode == 0
     assert "1.2.3" in done.stdout
@@ -20,7 +21,7 @@ def test_one_turn_reads_a_file_and_answers(site: Any) -> None:
     assert "→" not in done.stdout, "only the agent's words are data"
 
 
-def test_without_a_terminal_it_says_what_waits_and_keeps_waiting(site: Any) -> None:
+def test_without_a_terminal_it_says_what_waits_and_keeps_waiting(site: Site) -> None:
     kept, approval_id = site.waiting("waits.md")
     assert kept.process.poll() is None
     assert not (site.workspace / "waits.md").exists()
@@ -31,7 +32,7 @@ def test_without_a_terminal_it_says_what_waits_and_keeps_waiting(site: Any) -> N
     assert not (site.workspace / "waits.md").exists()
 
 
-def test_events_of_a_run_can_be_had_as_json(site: Any) -> None:
+def test_events_of_a_run_can_be_had_as_json(site: Site) -> None:
     done = site.run("chat", "read package.json and tell me the version", "--json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = [event["kind"] for event in events]
@@ -40,7 +41,7 @@ def test_events_of_a_run_can_be_had_as_json(site: Any) -> None:
     assert {"tool.started", "tool.finished", "chat.text", "chat.message"} <= set(kinds)
 
 
-def test_agent_is_picked_by_name_and_one_that_is_not_there_is_told(site: Any) -> None:
+def test_agent_is_picked_by_name_and_one_that_is_not_there_is_told(site: Site) -> None:
     assert "1.2.3" in site.run("chat", "--agent", "chat", "read package.json and tell me the version").stdout
     done = site.here("chat", "--agent", "nobody", "hello")
     assert done.returncode == 1
@@ -52,7 +53,7 @@ def test_agent_is_picked_by_name_and_one_that_is_not_there_is_told(site: Any) ->
     assert "Traceback" not in odd.stderr
 
 
-def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Any) -> None:
+def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("Ctrl-D leaves.\n> ")
     terminal.type("read package.json and tell me the version\n")
@@ -74,7 +75,7 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Any) -> None:
     assert terminal.wait() == 0
 
 
-def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Any) -> None:
+def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Site) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     terminal.type("write never.md: hello\n")
@@ -89,7 +90,7 @@ def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Any) -> None:
     assert not (site.workspace / "never.md").exists()
 
 
-def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
+def test_question_of_another_session_interrupts_the_line(site: Site) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     kept, _ = site.waiting("other.md")
@@ -108,7 +109,7 @@ def test_question_of_another_session_interrupts_the_line(site: Any) -> None:
     assert terminal.wait() == 0
 
 
-def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Any) -> None:
+def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Site) -> None:
     terminal = site.on_terminal("chat", "write once.md: hello")
     terminal.expect_question("Type y to allow once")
     terminal.type("y\n")
@@ -116,7 +117,7 @@ def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Any) -> None:
     assert (site.workspace / "once.md").exists()
 
 
-def test_run_that_was_cancelled_is_exit_code_1_and_a_second_ctrl_c_130(site: Any) -> None:
+def test_run_that_was_cancelled_is_exit_code_1_and_a_second_ctrl_c_130(site: Site) -> None:
     kept, _ = site.waiting("cancelled.md")
     code, _, err = kept.stop(signal.SIGINT)
     assert (code, "Cancelling." in err, "Traceback" in err) == (1, True, False)
@@ -126,7 +127,7 @@ def test_run_that_was_cancelled_is_exit_code_1_and_a_second_ctrl_c_130(site: Any
     assert site.here("approvals", "reject", approval_id).returncode == 0, "the question is still there for others"
 
 
-def test_session_goes_on_when_named(site: Any) -> None:
+def test_session_goes_on_when_named(site: Site) -> None:
     first = site.run("chat", "read package.json", "--json")
     session = json.loads(first.stdout.splitlines()[0])["session_id"]
     again = site.run("chat", "read package.json", "--session", session, "--project", site.project_id, "--json")
@@ -145,7 +146,7 @@ def test_session_goes_on_when_named(site: Any) -> None:
     ],
 )
 def test_what_cannot_work_is_a_sentence(
-    site: Any, arguments: list[str], env: dict[str, str], code: int, words: str
+    site: Site, arguments: list[str], env: dict[str, str], code: int, words: str
 ) -> None:
     done = site.run("chat", *arguments, **env)
     assert done.returncode == code
@@ -154,7 +155,7 @@ def test_what_cannot_work_is_a_sentence(
     assert done.stdout == ""
 
 
-def test_user_without_a_project_is_told_what_to_do(site: Any, tmp_path: Path) -> None:
+def test_user_without_a_project_is_told_what_to_do(site: Site, tmp_path: Path) -> None:
     token = site.program.here("token", "--user", "dora").stdout.strip()
     done = site.run("chat", "hello", BYLEAVE_TOKEN=token)
     assert done.returncode == 1
@@ -163,7 +164,7 @@ def test_user_without_a_project_is_told_what_to_do(site: Any, tmp_path: Path) ->
 
 @pytest.mark.promise("R2")
 def test_chat_goes_on_after_the_server_was_killed_and_started_again(
-    byleave: Any, workspace: Path, free_port: Any
+    byleave: Program, workspace: Path, free_port: FreePort
 ) -> None:
     port = str(free_port())
     serving = byleave.start("serve", "--port", port)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from harness.json_values import JsonObject
+
+from .conftest import Program
 
 pytestmark = pytest.mark.promise("L6")
 
@@ -16,11 +19,11 @@ READ = {"tool_name": "read_file", "tool_params": {"path": "README.md"}}
 REMOVE = {"tool_name": "execute_command", "tool_params": {"command": "rm", "args": ["-rf", "/"]}}
 
 
-def verdicts(text: str) -> list[dict[str, Any]]:
+def verdicts(text: str) -> list[JsonObject]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_line_gets_one_answer_in_order(byleave: Any) -> None:
+def test_each_line_gets_one_answer_in_order(byleave: Program) -> None:
     write = {"tool_name": "write_file", "tool_params": {"path": "a.md", "content": "x"}}
     script = {"tool_name": "write_file", "tool_params": {"path": "a.sh", "content": "x"}}
     done = byleave.run("check", "--json", stdin="\n".join(json.dumps(call) for call in (READ, write, script, REMOVE)))
@@ -63,7 +66,7 @@ def test_malformed_line_is_refused_with_a_reason(line: bytes) -> None:
     assert all(isinstance(reason, str) for reason in answer["reasons"])
 
 
-def test_stream_goes_on_after_malformed_lines(byleave: Any) -> None:
+def test_stream_goes_on_after_malformed_lines(byleave: Program) -> None:
     good = json.dumps(READ).encode()
     done = byleave.run("check", "--json", stdin=b"\n".join([good, b"\xff\xfe", b"", b"{", good]) + b"\n")
     assert [answer["verdict"] for answer in verdicts(done.stdout)] == ["LOW", "REFUSE", "REFUSE", "REFUSE", "LOW"]
@@ -89,14 +92,14 @@ def test_answer_comes_before_the_next_question(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_thousands_of_lines_take_seconds(byleave: Any) -> None:
+def test_thousands_of_lines_take_seconds(byleave: Program) -> None:
     began = time.monotonic()
     done = byleave.run("check", "--json", stdin="\n".join([json.dumps(READ), json.dumps(REMOVE)] * 2500))
     assert len(done.stdout.splitlines()) == 5000
     assert time.monotonic() - began < 20
 
 
-def test_workspace_decides_which_absolute_paths_are_inside(byleave: Any, tmp_path: Path, workspace: Path) -> None:
+def test_workspace_decides_which_absolute_paths_are_inside(byleave: Program, tmp_path: Path, workspace: Path) -> None:
     call = json.dumps({"tool_name": "read_file", "tool_params": {"path": str(workspace / "a.txt")}})
     assert (
         verdicts(byleave.run("check", "--json", "--workspace", str(workspace), stdin=call).stdout)[0]["verdict"]
@@ -106,7 +109,7 @@ def test_workspace_decides_which_absolute_paths_are_inside(byleave: Any, tmp_pat
     assert verdicts(elsewhere.stdout)[0]["verdict"] == "REFUSE"
 
 
-def test_person_is_told_level_reasons_reading_and_network(byleave: Any) -> None:
+def test_person_is_told_level_reasons_reading_and_network(byleave: Program) -> None:
     done = byleave.here("check", "execute_command", '{"command": "find", "args": [".", "-delete"]}')
     assert done.returncode == 0
     first = done.stdout.splitlines()[0]
@@ -117,19 +120,19 @@ def test_person_is_told_level_reasons_reading_and_network(byleave: Any) -> None:
     assert "\x1b[" not in done.stdout
 
 
-def test_one_call_as_json_is_one_line(byleave: Any) -> None:
+def test_one_call_as_json_is_one_line(byleave: Program) -> None:
     done = byleave.here("check", "read_file", '{"path": "a"}', "--json")
     assert verdicts(done.stdout) == [{"verdict": "LOW", "reasons": ["Reads a file of the workspace."]}]
 
 
-def test_what_an_agent_wrote_cannot_move_the_cursor(byleave: Any) -> None:
+def test_what_an_agent_wrote_cannot_move_the_cursor(byleave: Program) -> None:
     done = byleave.here("check", "write_file", json.dumps({"path": "a.md", "content": "\x1b[2Jgone\u202e"}))
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("read_file",), ("read_file", "--json")])
-def test_half_a_call_is_wrong_usage(byleave: Any, arguments: tuple[str, ...]) -> None:
+def test_half_a_call_is_wrong_usage(byleave: Program, arguments: tuple[str, ...]) -> None:
     done = byleave.here("check", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
@@ -146,14 +149,14 @@ def test_half_a_call_is_wrong_usage(byleave: Any, arguments: tuple[str, ...]) ->
         ("1", "not a number."),
     ],
 )
-def test_parameters_that_are_no_object_are_said_with_an_example(byleave: Any, text: str, told: str) -> None:
+def test_parameters_that_are_no_object_are_said_with_an_example(byleave: Program, text: str, told: str) -> None:
     done = byleave.here("check", "read_file", text)
     assert done.returncode == 2
     assert told in done.stderr
     assert """hint: write the parameters between single quotes: '{"path": "README.md"}'""" in done.stderr
 
 
-def test_allowed_commands_are_this_machines(byleave: Any) -> None:
+def test_allowed_commands_are_this_machines(byleave: Program) -> None:
     call = '{"command": "git", "args": ["status"]}'
     done = byleave.here("check", "execute_command", call, "--json", BYLEAVE_ALLOWED_COMMANDS="ls")
     assert verdicts(done.stdout)[0] == {"verdict": "REFUSE", "reasons": ["Command not allowed: git"]}
@@ -176,7 +179,7 @@ def command(*argv: str) -> tuple[str, str]:
     return "execute_command", json.dumps({"command": argv[0], "args": list(argv[1:])})
 
 
-def test_reading_of_the_arguments_is_told_in_words(byleave: Any) -> None:
+def test_reading_of_the_arguments_is_told_in_words(byleave: Program) -> None:
     done = byleave.here("check", *command("git", "-C", "a b", "push", "--force", "origin", "main"))
     told = done.stdout.splitlines()
     start = told.index("  line     git -C 'a b' push --force origin main")
@@ -192,7 +195,7 @@ def test_reading_of_the_arguments_is_told_in_words(byleave: Any) -> None:
     assert "{" not in done.stdout
 
 
-def test_deciding_rule_and_its_layer_are_told(byleave: Any, workspace: Path, rules: dict[str, str]) -> None:
+def test_deciding_rule_and_its_layer_are_told(byleave: Program, workspace: Path, rules: dict[str, str]) -> None:
     def said(*argv: str) -> str:
         return byleave.here("check", *command(*argv), "--workspace", str(workspace), **rules).stdout
 
@@ -204,7 +207,7 @@ def test_deciding_rule_and_its_layer_are_told(byleave: Any, workspace: Path, rul
     assert "  always   asks in full mode too, and no grant covers it\n" in pushed
 
 
-def test_waived_question_is_told(byleave: Any, workspace: Path, rules: dict[str, str]) -> None:
+def test_waived_question_is_told(byleave: Program, workspace: Path, rules: dict[str, str]) -> None:
     done = byleave.here("check", *command("npm", "test"), "--workspace", str(workspace), **rules)
     assert done.stdout.startswith("MEDIUM  execute_command: runs without asking, by a rule of yours\n")
     assert "  decided  rule user.2 (allow npm test) waives the question, layer user (" in done.stdout
@@ -212,7 +215,7 @@ def test_waived_question_is_told(byleave: Any, workspace: Path, rules: dict[str,
 
 
 def test_lines_of_the_stream_have_the_same_form_under_rules(
-    byleave: Any, workspace: Path, rules: dict[str, str]
+    byleave: Program, workspace: Path, rules: dict[str, str]
 ) -> None:
     asked = [READ, {"tool_name": "read_file", "tool_params": {"path": "secret/key"}}]
     asked += [{"tool_name": "execute_command", "tool_params": {"command": "npm", "args": ["test"]}}]
@@ -228,7 +231,7 @@ RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
 
 
 @pytest.mark.promise("G1", "G3-depth")
-def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(byleave: Any, workspace: Path) -> None:
+def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(byleave: Program, workspace: Path) -> None:
     """With what the cases' fixtures put on the disk: pipes, and a link that leads out."""
     cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
     os.mkfifo(workspace / "fifo")
@@ -256,7 +259,7 @@ def test_every_labelled_case_holds_its_floor_and_no_benign_one_rises(byleave: An
 
 
 @pytest.mark.promise("G1")
-def test_what_the_disk_says_against_a_call_is_told(byleave: Any, workspace: Path, tmp_path: Path) -> None:
+def test_what_the_disk_says_against_a_call_is_told(byleave: Program, workspace: Path, tmp_path: Path) -> None:
     (workspace / "away").symlink_to("/etc")
     done = byleave.run("check", "execute_command", '{"command": "ls", "args": ["away"]}', "--workspace", str(workspace))
     assert "REFUSE" in done.stdout

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,8 @@ import byleave.cli
 from byleave.server.auth.secret import seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
+
+from .conftest import Program
 
 COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
 NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
@@ -23,14 +24,14 @@ CLI = Path(byleave.cli.__path__[0])
 
 
 @pytest.mark.promise("L8")
-def test_version_is_printed(byleave: Any) -> None:
+def test_version_is_printed(byleave: Program) -> None:
     from importlib.metadata import version
 
     assert byleave.run("version").stdout == f"byleave {version('byleave')}\n"
     assert byleave.json("version", "--json") == {"version": version("byleave"), "engine": 1}
 
 
-def test_help_names_every_command(byleave: Any) -> None:
+def test_help_names_every_command(byleave: Program) -> None:
     for arguments in ((), ("--help",)):
         done = byleave.run(*arguments)
         assert done.returncode == 0
@@ -38,7 +39,7 @@ def test_help_names_every_command(byleave: Any) -> None:
 
 
 @pytest.mark.parametrize("command", [[name] for name in COMMANDS] + NESTED, ids=" ".join)
-def test_every_command_has_help_with_an_example(byleave: Any, command: list[str]) -> None:
+def test_every_command_has_help_with_an_example(byleave: Program, command: list[str]) -> None:
     done = byleave.here(*command, "--help")
     assert done.returncode == 0
     assert "Example:" in done.stdout
@@ -69,7 +70,7 @@ def test_light_commands_import_no_server_library() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_is_one_sentence_with_a_hint(byleave: Any, arguments: list[str], words: str) -> None:
+def test_wrong_usage_is_one_sentence_with_a_hint(byleave: Program, arguments: list[str], words: str) -> None:
     done = byleave.here(*arguments)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
@@ -87,7 +88,7 @@ def test_wrong_usage_is_one_sentence_with_a_hint(byleave: Any, arguments: list[s
         ("BYLEAVE_LEASE_SECONDS", "x", ["audit", "verify"]),
     ],
 )
-def test_wrong_setting_names_the_variable(byleave: Any, variable: str, value: str, command: list[str]) -> None:
+def test_wrong_setting_names_the_variable(byleave: Program, variable: str, value: str, command: list[str]) -> None:
     done = byleave.here(*command, **{variable: value})
     assert done.returncode == 1
     assert variable in done.stderr.splitlines()[0]
@@ -98,7 +99,9 @@ def test_wrong_setting_names_the_variable(byleave: Any, variable: str, value: st
     ("content", "words"),
     [(None, "there is no such file"), (b"= broken", "cannot be read"), (b"\xff", "cannot be read")],
 )
-def test_wrong_settings_file_is_one_sentence(byleave: Any, tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_wrong_settings_file_is_one_sentence(
+    byleave: Program, tmp_path: Path, content: bytes | None, words: str
+) -> None:
     path = tmp_path / "byleave.toml"
     if content is not None:
         path.write_bytes(content)
@@ -108,14 +111,14 @@ def test_wrong_settings_file_is_one_sentence(byleave: Any, tmp_path: Path, conte
     assert "Traceback" not in done.stderr
 
 
-def test_settings_come_from_the_file(byleave: Any, tmp_path: Path) -> None:
+def test_settings_come_from_the_file(byleave: Program, tmp_path: Path) -> None:
     path = tmp_path / "byleave.toml"
     path.write_text('allowed_commands = ["ls"]\n', encoding="utf-8")
     done = byleave.here("check", "execute_command", '{"command": "git"}', "--json", BYLEAVE_CONFIG=str(path))
     assert json.loads(done.stdout)["verdict"] == "REFUSE"
 
 
-def test_reader_that_leaves_ends_it_quietly(byleave: Any, tmp_path: Path) -> None:
+def test_reader_that_leaves_ends_it_quietly(byleave: Program, tmp_path: Path) -> None:
     lines = json.dumps({"tool_name": "read_file", "tool_params": {"path": "a"}}) + "\n"
     process = subprocess.Popen(
         [sys.executable, "-m", "byleave.cli.main", "check", "--json"],
@@ -132,7 +135,7 @@ def test_reader_that_leaves_ends_it_quietly(byleave: Any, tmp_path: Path) -> Non
     assert (process.returncode, err) == (1, "")
 
 
-def test_colour_is_never_needed_or_forced(byleave: Any, workspace: Path) -> None:
+def test_colour_is_never_needed_or_forced(byleave: Program, workspace: Path) -> None:
     plain = byleave.run("check", "read_file", '{"path": "a"}')
     assert plain.stdout.startswith("LOW  read_file: runs at once")
     assert "\x1b[" not in plain.stdout
@@ -141,7 +144,9 @@ def test_colour_is_never_needed_or_forced(byleave: Any, workspace: Path) -> None
     assert "LOW  read_file" in terminal.raw
 
 
-def test_unknown_fault_is_a_sentence_unless_debugging(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_unknown_fault_is_a_sentence_unless_debugging(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from byleave.cli import check, main
 
     def fail(*_: object, **__: object) -> None:
@@ -166,13 +171,15 @@ def test_closed_streams_are_no_failure(closed: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_audit_alone_is_its_help(byleave: Any) -> None:
+def test_audit_alone_is_its_help(byleave: Program) -> None:
     done = byleave.here("audit")
     assert (done.returncode, done.stderr) == (0, "")
     assert "verify" in done.stdout
 
 
-def test_refusal_of_the_system_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_refusal_of_the_system_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from byleave.cli import check, main
 
     def fail(*_: object, **__: object) -> None:

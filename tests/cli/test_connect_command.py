@@ -4,14 +4,15 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import FreePort, Program, Site
 
 pytestmark = pytest.mark.promise("L4")
 
 
-def test_directory_without_a_project_gets_one_named_after_it(byleave: Any, workspace: Path) -> None:
+def test_directory_without_a_project_gets_one_named_after_it(byleave: Program, workspace: Path) -> None:
     serving = byleave.start("serve", "--port", "0", "--json")
     url = json.loads(serving.line())["url"]
     byleave.here("token", "--user", "alice", "--save")
@@ -27,7 +28,7 @@ def test_directory_without_a_project_gets_one_named_after_it(byleave: Any, works
     assert (found["project_id"], found["client_id"]) == (told["project_id"], told["client_id"])
 
 
-def test_call_approved_elsewhere_is_executed_quietly(site: Any) -> None:
+def test_call_approved_elsewhere_is_executed_quietly(site: Site) -> None:
     assert site.connected["connected"] is True
     kept, approval_id = site.waiting("from-connect.md")
     assert site.here("approvals", "approve", approval_id).returncode == 0
@@ -35,7 +36,7 @@ def test_call_approved_elsewhere_is_executed_quietly(site: Any) -> None:
     assert (site.workspace / "from-connect.md").read_text(encoding="utf-8") == "hello"
 
 
-def test_it_asks_on_a_terminal(byleave: Any, workspace: Path) -> None:
+def test_it_asks_on_a_terminal(byleave: Program, workspace: Path) -> None:
     url = json.loads(byleave.start("serve", "--port", "0", "--json").line())["url"]
     token = byleave.here("token", "--user", "alice").stdout.strip()
     env = {"BYLEAVE_SERVER_URL": url, "BYLEAVE_TOKEN": token}
@@ -51,7 +52,7 @@ def test_it_asks_on_a_terminal(byleave: Any, workspace: Path) -> None:
     assert "Stopped." in client.seen
 
 
-def test_unreachable_server_at_the_start_is_exit_code_3(byleave: Any, workspace: Path, free_port: Any) -> None:
+def test_unreachable_server_at_the_start_is_exit_code_3(byleave: Program, workspace: Path, free_port: FreePort) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     for project in ([], ["--project", "proj_1"]):
         done = byleave.run("connect", "--server", url, "--workspace", str(workspace), *project, BYLEAVE_TOKEN="a.b.c")
@@ -60,7 +61,7 @@ def test_unreachable_server_at_the_start_is_exit_code_3(byleave: Any, workspace:
         assert done.stderr.splitlines()[-1].startswith("hint: ")
 
 
-def test_it_waits_for_a_server_when_told_to(byleave: Any, workspace: Path, free_port: Any) -> None:
+def test_it_waits_for_a_server_when_told_to(byleave: Program, workspace: Path, free_port: FreePort) -> None:
     port = free_port()
     token = byleave.here("token", "--user", "alice").stdout.strip()
     client = byleave.start(
@@ -88,7 +89,7 @@ def test_it_waits_for_a_server_when_told_to(byleave: Any, workspace: Path, free_
     ],
 )
 def test_what_cannot_work_is_said_at_once(
-    byleave: Any, tmp_path: Path, arguments: list[str], env: dict[str, str], words: str
+    byleave: Program, tmp_path: Path, arguments: list[str], env: dict[str, str], words: str
 ) -> None:
     done = byleave.run("connect", *arguments, cwd=tmp_path, **env)
     assert done.returncode == 1
@@ -97,7 +98,7 @@ def test_what_cannot_work_is_said_at_once(
     assert "Traceback" not in done.stderr
 
 
-def test_bad_token_and_unknown_project_are_refused(site: Any) -> None:
+def test_bad_token_and_unknown_project_are_refused(site: Site) -> None:
     here = ["--workspace", str(site.workspace)]
     done = site.run("connect", *here, BYLEAVE_TOKEN="a.b.c")
     assert done.returncode == 1
@@ -107,7 +108,7 @@ def test_bad_token_and_unknown_project_are_refused(site: Any) -> None:
     assert "proj_unknown" in done.stderr
 
 
-def test_token_that_may_only_execute_is_enough(site: Any, tmp_path: Path) -> None:
+def test_token_that_may_only_execute_is_enough(site: Site, tmp_path: Path) -> None:
     token = site.program.here("token", "--user", "bob", "--scope", "execute", "--scope", "chat").stdout.strip()
     first = site.program.start(
         "connect", "--server", site.url, "--workspace", str(tmp_path), "--json", BYLEAVE_TOKEN=token
@@ -130,7 +131,7 @@ def test_token_that_may_only_execute_is_enough(site: Any, tmp_path: Path) -> Non
     assert second.stop()[0] == 0
 
 
-def test_several_projects_must_be_named(site: Any, tmp_path: Path) -> None:
+def test_several_projects_must_be_named(site: Site, tmp_path: Path) -> None:
     token = site.program.here("token", "--user", "carol").stdout.strip()
     env = {"BYLEAVE_SERVER_URL": site.url, "BYLEAVE_TOKEN": token}
     for name in ("one", "two"):
@@ -156,5 +157,5 @@ def make_project(url: str, token: str, name: str) -> str:
         return json.load(answer)["project_id"]
 
 
-def test_state_of_the_client_is_private(site: Any) -> None:
+def test_state_of_the_client_is_private(site: Site) -> None:
     assert all(os.stat(path).st_mode & 0o077 == 0 for path in (site.program.home / "clients").iterdir())

@@ -2,12 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -30,16 +29,17 @@ from byleave.settings import ClientSettings
 from byleave.workspace import NoSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe
 from byleave.workspace.sandbox.sandbox import Isolation
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("L8-doctor")
 
 
-def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, JsonObject]:
     code = run(["doctor", *arguments, "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
-def _levels(told: dict[str, Any]) -> dict[str, str]:
+def _levels(told: JsonObject) -> dict[str, str]:
     return {check["name"]: check["level"] for check in told["checks"]}
 
 
@@ -47,7 +47,7 @@ def _levels(told: dict[str, Any]) -> dict[str, str]:
 def no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests about the rest: the probes have their own."""
 
-    async def none(make: Any, base: Path) -> list[Probe]:
+    async def none(make: Callable[[Path], object], base: Path) -> list[Probe]:
         (base / "ws").mkdir()
         make(base / "ws")
         return []

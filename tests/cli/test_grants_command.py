@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -10,13 +9,15 @@ from byleave.cli.grants import _grant_lines
 from byleave.protocol.grants import Grant, GrantStatus
 from byleave.protocol.states import ApprovalScope
 
+from .conftest import OnTerminal, Site
+
 pytestmark = pytest.mark.promise("G8", "L8")
 
 BELOW = "Write text files below 'docs'"
 RULE = '{"tool": "write_file", "paths": ["docs/**"]}'
 
 
-def give(terminal: Any, *, limit: str) -> None:
+def give(terminal: OnTerminal, *, limit: str) -> None:
     """Answer the question on the screen with a grant for all below docs."""
     terminal.expect_question("v to see all of it: ")
     terminal.type("s\n")
@@ -38,7 +39,7 @@ def give(terminal: Any, *, limit: str) -> None:
     terminal.expect("`byleave grants`")
 
 
-def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Any) -> None:
+def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Site) -> None:
     terminal = site.on_terminal("chat")
     terminal.expect("\n> ")
     terminal.type("write docs/a.md: one\n")
@@ -80,7 +81,7 @@ def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Any) -> None:
     assert terminal.wait() == 0
 
 
-def test_all_grants_in_force_are_revoked_at_once(site: Any) -> None:
+def test_all_grants_in_force_are_revoked_at_once(site: Site) -> None:
     for name in ("d", "e"):
         terminal = site.on_terminal("chat", f"write docs/{name}.md: hello")
         give(terminal, limit="1\n")
@@ -99,8 +100,8 @@ def test_all_grants_in_force_are_revoked_at_once(site: Any) -> None:
         ({"status": GrantStatus.REVOKED, "revoked_at": "2026-11-15T13:00:00.000Z"}, "revoked 2026-11-15 13:00"),
     ],
 )
-def test_how_a_grant_ended_is_told(changes: dict[str, Any], words: str) -> None:
-    known: dict[str, Any] = {
+def test_how_a_grant_ended_is_told(changes: dict[str, object], words: str) -> None:
+    known: dict[str, object] = {
         "id": "grant_1\x1b[2J",
         "user_id": "alice",
         "project_id": "proj_1",
@@ -117,12 +118,12 @@ def test_how_a_grant_ended_is_told(changes: dict[str, Any], words: str) -> None:
         "revoked_at": None,
         "revoked_by": None,
     }
-    told = "\n".join(line.plain for line in _grant_lines(Grant(**(known | changes))))
+    told = "\n".join(line.plain for line in _grant_lines(Grant.model_validate(known | changes)))
     assert words in told
     assert not {"\x1b", "\u202e"} & set(told)
 
 
-def test_rule_is_tried_out_before_it_is_given(site: Any) -> None:
+def test_rule_is_tried_out_before_it_is_given(site: Site) -> None:
     kept, approval_id = site.waiting("docs/preview.md")
     site.here("approvals", "reject", approval_id)
     kept.process.wait(60)
@@ -148,7 +149,7 @@ def test_rule_is_tried_out_before_it_is_given(site: Any) -> None:
         (["preview", RULE, "--project", "proj_unknown"], 1, "You have no project 'proj_unknown'"),
     ],
 )
-def test_what_cannot_work_is_a_sentence(site: Any, arguments: list[str], code: int, words: str) -> None:
+def test_what_cannot_work_is_a_sentence(site: Site, arguments: list[str], code: int, words: str) -> None:
     done = site.here("grants", *arguments)
     assert done.returncode == code
     assert words in done.stderr
@@ -156,7 +157,7 @@ def test_what_cannot_work_is_a_sentence(site: Any, arguments: list[str], code: i
     assert "Traceback" not in done.stderr
 
 
-def test_agents_token_neither_lists_nor_revokes(site: Any) -> None:
+def test_agents_token_neither_lists_nor_revokes(site: Site) -> None:
     token = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
     for arguments in ([], ["revoke", "grant_1"]):
         done = site.here("grants", *arguments, BYLEAVE_TOKEN=token)
@@ -164,7 +165,7 @@ def test_agents_token_neither_lists_nor_revokes(site: Any) -> None:
         assert "error: " in done.stderr
 
 
-def test_all_of_what_waits_can_be_shown(site: Any) -> None:
+def test_all_of_what_waits_can_be_shown(site: Site) -> None:
     kept, approval_id = site.waiting("docs/whole.md")
     done = site.here("approvals", "show", approval_id)
     assert done.returncode == 0

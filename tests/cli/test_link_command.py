@@ -3,12 +3,13 @@
 import json
 import urllib.error
 import urllib.request
-from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
 from harness.signing import page_headers
+
+from .conftest import FreePort, Program, Site
 
 pytestmark = pytest.mark.promise("L1")
 
@@ -22,7 +23,7 @@ def _opened(link: str) -> tuple[int, dict[str, str]]:
         return error.code, {}
 
 
-def test_link_signs_in_once_as_the_user_of_the_token(site: Any) -> None:
+def test_link_signs_in_once_as_the_user_of_the_token(site: Site) -> None:
     printed = site.here("link")
     assert printed.returncode == 0, printed.stderr
     link = printed.stdout.strip()
@@ -36,7 +37,7 @@ def test_link_signs_in_once_as_the_user_of_the_token(site: Any) -> None:
     assert _opened(link) == (401, {})
 
 
-def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Any) -> None:
+def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Site) -> None:
     told = json.loads(site.here("link", "--server", f"{site.url}/", "--json").stdout)
     assert told["sign_in_url"].startswith(f"{site.url}/signin?code=")
     assert told["expires_in_seconds"] == 600
@@ -44,7 +45,7 @@ def test_link_is_json_when_asked_and_names_the_server_that_was_named(site: Any) 
 
 
 @pytest.mark.promise("S")
-def test_link_names_the_number_that_was_proven_and_not_a_name_that_may_lead_to_another_user(site: Any) -> None:
+def test_link_names_the_number_that_was_proven_and_not_a_name_that_may_lead_to_another_user(site: Site) -> None:
     port = urlsplit(site.url).port
     for name in ("localhost", "127.1"):
         told = json.loads(site.here("link", "--server", f"http://{name}:{port}", "--json").stdout)
@@ -52,7 +53,7 @@ def test_link_names_the_number_that_was_proven_and_not_a_name_that_may_lead_to_a
         assert told["editor_url"] == "vscode://byleave.byleave/signin?link=" + quote(told["sign_in_url"], safe="")
 
 
-def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Any) -> None:
+def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Site) -> None:
     printed = site.here("link", "--editor")
     assert "VS Code" in printed.stderr
     opened = urlsplit(printed.stdout.strip())
@@ -70,7 +71,9 @@ def test_link_for_the_editor_is_exchanged_for_a_token_that_may_execute(site: Any
         urllib.request.urlopen(asking, timeout=30)
 
 
-def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(site: Any, byleave: Any, free_port: Any) -> None:
+def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(
+    site: Site, byleave: Program, free_port: FreePort
+) -> None:
     nobody = byleave.here("link")
     assert (nobody.returncode, "byleave up" in nobody.stderr) == (1, True)
     gone = byleave.here("link", "--server", f"http://127.0.0.1:{free_port()}", BYLEAVE_TOKEN="x")

@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import Program
 
 PROJECT = """
 commands = ["make"]
@@ -39,7 +40,7 @@ def rules(directory: Path, text: str) -> None:
 
 
 @pytest.mark.promise("L8")
-def test_rules_are_shown_layer_by_layer(byleave: Any, project: Path, env: dict[str, str], tmp_path: Path) -> None:
+def test_rules_are_shown_layer_by_layer(byleave: Program, project: Path, env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "config" / "byleave").mkdir(parents=True)
     (tmp_path / "config" / "byleave" / "policy.toml").write_text('mode = "sandbox"\n')
     shown = byleave.here("policy", "--workspace", str(project), **env).stdout
@@ -54,7 +55,7 @@ def test_rules_are_shown_layer_by_layer(byleave: Any, project: Path, env: dict[s
 
 
 @pytest.mark.promise("L8")
-def test_rules_as_json(byleave: Any, project: Path, env: dict[str, str]) -> None:
+def test_rules_as_json(byleave: Program, project: Path, env: dict[str, str]) -> None:
     found = byleave.json("policy", "--json", "--workspace", str(project), **env)
     assert (found["workspace"], found["widest_mode"]) == (str(project), "full")
     device, layer = found["layers"]
@@ -67,7 +68,7 @@ def test_rules_as_json(byleave: Any, project: Path, env: dict[str, str]) -> None
 
 
 def test_without_rules_it_says_where_they_go(
-    byleave: Any, workspace: Path, env: dict[str, str], tmp_path: Path
+    byleave: Program, workspace: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
     no_device = {"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"]}
     done = byleave.here("policy", "--workspace", str(workspace), **no_device)
@@ -75,14 +76,14 @@ def test_without_rules_it_says_where_they_go(
     assert "hint: user rules go to " + str(tmp_path / "config" / "byleave" / "policy.toml") in done.stderr
 
 
-def test_option_before_a_subcommand_is_wrong_usage(byleave: Any, tmp_path: Path) -> None:
+def test_option_before_a_subcommand_is_wrong_usage(byleave: Program, tmp_path: Path) -> None:
     done = byleave.here("policy", "--json", "check", str(tmp_path / "x"))
     assert done.returncode == 2
     assert "write it after `check`" in done.stderr
 
 
 @pytest.mark.promise("L8")
-def test_file_is_checked_with_its_examples(byleave: Any, tmp_path: Path) -> None:
+def test_file_is_checked_with_its_examples(byleave: Program, tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('[[rule]]\naction = "ask"\ncommand = ["git", "push"]\nmatch = ["git -C a push"]\n')
     done = byleave.here("policy", "check", str(path))
@@ -99,20 +100,22 @@ def test_file_is_checked_with_its_examples(byleave: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("layer", "code"), [("organisation", 1), ("user", 0), ("project", 0)])
-def test_file_is_checked_as_the_layer_it_is_for(byleave: Any, tmp_path: Path, layer: str, code: int) -> None:
+def test_file_is_checked_as_the_layer_it_is_for(byleave: Program, tmp_path: Path, layer: str, code: int) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(PROJECT)
     assert byleave.here("policy", "check", str(path), "--layer", layer).returncode == code
 
 
-def test_missing_file_is_said(byleave: Any, tmp_path: Path) -> None:
+def test_missing_file_is_said(byleave: Program, tmp_path: Path) -> None:
     done = byleave.here("policy", "check", str(tmp_path / "none.toml"))
     assert done.returncode == 1
     assert "cannot be read: No such file or directory." in done.stderr
 
 
 @pytest.mark.promise("S", "L8")
-def test_trust_shows_what_it_loosens_and_ends_with_a_change(byleave: Any, project: Path, env: dict[str, str]) -> None:
+def test_trust_shows_what_it_loosens_and_ends_with_a_change(
+    byleave: Program, project: Path, env: dict[str, str]
+) -> None:
     call = ("check", "execute_command", '{"command": "make"}', "--json", "--workspace", str(project))
     assert json.loads(byleave.here(*call, **env).stdout)["verdict"] == "REFUSE"
     asked = byleave.run("trust", str(project), **env)
@@ -136,7 +139,7 @@ def test_trust_shows_what_it_loosens_and_ends_with_a_change(byleave: Any, projec
 @pytest.mark.promise("S")
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
 def test_person_on_a_terminal_is_asked(
-    byleave: Any, project: Path, env: dict[str, str], answer: str, code: int
+    byleave: Program, project: Path, env: dict[str, str], answer: str, code: int
 ) -> None:
     terminal = byleave.on_terminal("trust", str(project), **env)
     terminal.expect("rule 2: allow npm test")
@@ -148,7 +151,7 @@ def test_person_on_a_terminal_is_asked(
     assert layers[-1]["trusted"] is (code == 0)
 
 
-def test_nothing_to_trust_is_said(byleave: Any, project: Path, env: dict[str, str], tmp_path: Path) -> None:
+def test_nothing_to_trust_is_said(byleave: Program, project: Path, env: dict[str, str], tmp_path: Path) -> None:
     rules(project, '[[rule]]\naction = "deny"\ncommand = ["git"]\n')
     assert "loosens nothing" in byleave.here("trust", str(project), **env).stdout
     done = byleave.here("trust", str(tmp_path), **env)
@@ -167,7 +170,7 @@ def test_nothing_to_trust_is_said(byleave: Any, project: Path, env: dict[str, st
     ],
 )
 def test_broken_rules_stop_every_command_with_a_sentence(
-    byleave: Any, project: Path, env: dict[str, str], arguments: tuple[str, ...]
+    byleave: Program, project: Path, env: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
     rules(project, "[[rule]]\nactoin = 'ask'\n")
     done = byleave.run(*arguments, str(project), stdin="", **env)
@@ -179,7 +182,7 @@ def test_broken_rules_stop_every_command_with_a_sentence(
 
 
 @pytest.mark.promise("S", "L7")
-def test_tool_obeys_the_rules_of_its_directory(byleave: Any, project: Path, env: dict[str, str]) -> None:
+def test_tool_obeys_the_rules_of_its_directory(byleave: Program, project: Path, env: dict[str, str]) -> None:
     write = json.dumps({"path": "migrations/1.py", "content": "x"})
     done = byleave.here("tool", "write_file", write, "--workspace", str(project), **env)
     assert done.returncode == 1
@@ -198,7 +201,7 @@ def test_tool_obeys_the_rules_of_its_directory(byleave: Any, project: Path, env:
 
 
 @pytest.mark.promise("L1", "S")
-def test_up_says_which_rules_hold(byleave: Any, project: Path, env: dict[str, str]) -> None:
+def test_up_says_which_rules_hold(byleave: Program, project: Path, env: dict[str, str]) -> None:
     kept = byleave.start("up", str(project), "--no-chat", **env)
     line = kept.line_with("rules ", of="stderr")
     assert line.strip() == "rules      device 0, project 1 (2 held back: run `byleave trust`)"
@@ -206,7 +209,7 @@ def test_up_says_which_rules_hold(byleave: Any, project: Path, env: dict[str, st
 
 
 @pytest.mark.promise("L1", "S")
-def test_up_does_not_start_under_broken_rules(byleave: Any, project: Path, env: dict[str, str]) -> None:
+def test_up_does_not_start_under_broken_rules(byleave: Program, project: Path, env: dict[str, str]) -> None:
     rules(project, "rule = 1")
     done = byleave.run("up", str(project), "--no-chat", **env)
     assert done.returncode == 1

@@ -3,22 +3,23 @@
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import FreePort, Program, Site
 
 pytestmark = pytest.mark.promise("L8")
 
 
 @pytest.fixture(scope="module")
-def told(site: Any) -> Any:
+def told(site: Site) -> Site:
     """A site where something was read, and something refused."""
     assert site.run("chat", "read package.json").returncode == 0
     site.run("chat", "run rm -rf /")
     return site
 
 
-def test_history_tells_all_also_what_was_refused(told: Any) -> None:
+def test_history_tells_all_also_what_was_refused(told: Site) -> None:
     done = told.here("history")
     assert done.returncode == 0
     assert "read_file package.json" in done.stdout
@@ -26,7 +27,7 @@ def test_history_tells_all_also_what_was_refused(told: Any) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_history_is_filtered(told: Any) -> None:
+def test_history_is_filtered(told: Site) -> None:
     def named(*filters: str) -> set[tuple[str, str, str]]:
         page = told.json("history", "--json", *filters)
         return {(each["tool_name"], each["status"], each["risk_level"]) for each in page["executions"]}
@@ -39,7 +40,7 @@ def test_history_is_filtered(told: Any) -> None:
     assert "Nothing yet." in told.here("history", "--session", "sess_unknown").stderr
 
 
-def test_history_goes_on_page_by_page(told: Any) -> None:
+def test_history_goes_on_page_by_page(told: Site) -> None:
     first = told.here("history", "--limit", "1")
     assert "1 of " in first.stderr
     cursor = first.stderr.split("--cursor '")[1].split("'")[0]
@@ -49,7 +50,7 @@ def test_history_goes_on_page_by_page(told: Any) -> None:
     assert (wrong.returncode, "Traceback" in wrong.stderr) == (1, False)
 
 
-def test_approvals_are_listed_and_decided(site: Any) -> None:
+def test_approvals_are_listed_and_decided(site: Site) -> None:
     assert "Nothing waits for you." in site.here("approvals").stderr
     kept, approval_id = site.waiting("listed.md")
     listed = site.here("approvals")
@@ -66,7 +67,7 @@ def test_approvals_are_listed_and_decided(site: Any) -> None:
     assert f"No approval '{approval_id}' waits for you." in again.stderr
 
 
-def test_rejection_as_json_tells_the_agent_why(site: Any) -> None:
+def test_rejection_as_json_tells_the_agent_why(site: Site) -> None:
     kept, approval_id = site.waiting("rejected.md")
     answer = site.json("approvals", "reject", approval_id, "--reason", "no", "--json")
     assert (answer["success"], answer["status"]) == (True, "rejected")
@@ -74,7 +75,7 @@ def test_rejection_as_json_tells_the_agent_why(site: Any) -> None:
     assert not (site.workspace / "rejected.md").exists()
 
 
-def test_agents_token_cannot_decide(site: Any) -> None:
+def test_agents_token_cannot_decide(site: Site) -> None:
     kept, approval_id = site.waiting("agents.md")
     token = site.program.here("token", "--user", "alice", "--scope", "agent").stdout.strip()
     done = site.here("approvals", "approve", approval_id, BYLEAVE_TOKEN=token)
@@ -85,14 +86,14 @@ def test_agents_token_cannot_decide(site: Any) -> None:
     kept.process.wait(60)
 
 
-def test_unreachable_server_is_exit_code_3(site: Any, free_port: Any) -> None:
+def test_unreachable_server_is_exit_code_3(site: Site, free_port: FreePort) -> None:
     for command in ("history", "approvals"):
         done = site.here(command, "--server", f"http://127.0.0.1:{free_port()}")
         assert done.returncode == 3
         assert "Traceback" not in done.stderr
 
 
-def test_whole_record_is_verified_while_the_server_runs(told: Any) -> None:
+def test_whole_record_is_verified_while_the_server_runs(told: Site) -> None:
     done = told.here("audit", "verify")
     assert done.returncode == 0
     assert "The record is whole." in done.stderr
@@ -103,7 +104,7 @@ def test_whole_record_is_verified_while_the_server_runs(told: Any) -> None:
     assert checked["projects"][0]["since"] is None
 
 
-def test_changed_record_is_named(told: Any, tmp_path: Path, byleave: Any) -> None:
+def test_changed_record_is_named(told: Site, tmp_path: Path, byleave: Program) -> None:
     copy = tmp_path / "copy.db"
     with sqlite3.connect(told.program.home / "byleave.db") as source, sqlite3.connect(copy) as target:
         source.backup(target)
@@ -125,7 +126,7 @@ def test_changed_record_is_named(told: Any, tmp_path: Path, byleave: Any) -> Non
     assert json.loads(as_json.stdout)["whole"] is False
 
 
-def test_missing_database_is_a_sentence(byleave: Any) -> None:
+def test_missing_database_is_a_sentence(byleave: Program) -> None:
     done = byleave.here("audit", "verify")
     assert done.returncode == 1
     assert "There is no database" in done.stderr

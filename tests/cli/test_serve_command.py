@@ -7,17 +7,20 @@ import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from harness.json_values import Json, JsonObject
 
-def claims(token: str) -> dict[str, Any]:
+from .conftest import Program
+
+
+def claims(token: str) -> JsonObject:
     body = token.split(".")[1]
     return json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
 
 
-def fetch(url: str, token: str | None = None) -> tuple[int, Any]:
+def fetch(url: str, token: str | None = None) -> tuple[int, Json]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
@@ -29,7 +32,7 @@ def fetch(url: str, token: str | None = None) -> tuple[int, Any]:
 
 @pytest.mark.promise("L2", "L3")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_server_says_when_it_is_ready_takes_its_tokens_and_stops_in_order(byleave: Any, number: int) -> None:
+def test_server_says_when_it_is_ready_takes_its_tokens_and_stops_in_order(byleave: Program, number: int) -> None:
     serving = byleave.start("serve", "--port", "0")
     url = serving.line().strip().removeprefix("Byleave is ready at ")
     token = byleave.here("token", "--user", "alice").stdout.strip()
@@ -41,7 +44,7 @@ def test_server_says_when_it_is_ready_takes_its_tokens_and_stops_in_order(byleav
 
 
 @pytest.mark.promise("L2")
-def test_settings_come_from_variables(byleave: Any, tmp_path: Path) -> None:
+def test_settings_come_from_variables(byleave: Program, tmp_path: Path) -> None:
     database = tmp_path / "elsewhere" / "record.db"
     serving = byleave.start(
         "serve", "--port", "0", "--json", BYLEAVE_DATABASE_URL=f"sqlite:///{database}", BYLEAVE_SECRET="s" * 40
@@ -57,7 +60,7 @@ def test_settings_come_from_variables(byleave: Any, tmp_path: Path) -> None:
 
 @pytest.mark.promise("L2")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.com"])
-def test_open_address_without_names_is_refused(byleave: Any, host: str) -> None:
+def test_open_address_without_names_is_refused(byleave: Program, host: str) -> None:
     done = byleave.here("serve", "--host", host, "--port", "0")
     assert done.returncode == 1
     assert done.stderr.startswith("error: Listening on ")
@@ -66,13 +69,13 @@ def test_open_address_without_names_is_refused(byleave: Any, host: str) -> None:
 
 
 @pytest.mark.promise("L2")
-def test_open_address_with_names_serves(byleave: Any) -> None:
+def test_open_address_with_names_serves(byleave: Program) -> None:
     serving = byleave.start("serve", "--host", "0.0.0.0", "--port", "0", "--json", BYLEAVE_ALLOWED_HOSTS="127.0.0.1")
     port = json.loads(serving.line())["url"].rsplit(":", 1)[1]
     assert fetch(f"http://127.0.0.1:{port}/healthz")[0] == 200
 
 
-def test_taken_port_is_said(byleave: Any) -> None:
+def test_taken_port_is_said(byleave: Program) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -83,14 +86,14 @@ def test_taken_port_is_said(byleave: Any) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_second_server_on_the_same_record_is_refused(byleave: Any) -> None:
+def test_second_server_on_the_same_record_is_refused(byleave: Program) -> None:
     byleave.start("serve", "--port", "0").line()
     done = byleave.run("serve", "--port", "0")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-2].startswith("error: ")
 
 
-def test_log_can_be_json(byleave: Any) -> None:
+def test_log_can_be_json(byleave: Program) -> None:
     serving = byleave.start("serve", "--port", "0", "--verbose", BYLEAVE_LOG="json")
     serving.line()
     _, _, err = serving.stop()
@@ -99,7 +102,7 @@ def test_log_can_be_json(byleave: Any) -> None:
 
 
 @pytest.mark.promise("L3")
-def test_token_has_a_persons_scopes_and_a_month_by_default(byleave: Any) -> None:
+def test_token_has_a_persons_scopes_and_a_month_by_default(byleave: Program) -> None:
     done = byleave.here("token", "--user", "alice")
     assert done.stderr == ""
     told = claims(done.stdout.strip())
@@ -108,7 +111,7 @@ def test_token_has_a_persons_scopes_and_a_month_by_default(byleave: Any) -> None
 
 
 @pytest.mark.promise("L3")
-def test_token_has_the_asked_scopes_and_lifetime(byleave: Any) -> None:
+def test_token_has_the_asked_scopes_and_lifetime(byleave: Program) -> None:
     told = claims(byleave.here("token", "--user", "bot", "--scope", "agent", "--days", "2").stdout.strip())
     assert (told["scope"], told["exp"] - told["iat"]) == ("agent", 2 * 24 * 3600)
     made = byleave.json("token", "--user", "bot", "--scope", "execute", "--scope", "chat", "--seconds", "60", "--json")
@@ -117,7 +120,7 @@ def test_token_has_the_asked_scopes_and_lifetime(byleave: Any) -> None:
 
 
 @pytest.mark.promise("L3", "S")
-def test_agents_token_that_approves_is_never_made(byleave: Any) -> None:
+def test_agents_token_that_approves_is_never_made(byleave: Program) -> None:
     done = byleave.here("token", "--user", "bot", "--scope", "agent", "--scope", "approve")
     assert (done.returncode, done.stdout) == (2, "")
     assert "an agent never approves its own requests" in done.stderr
@@ -126,7 +129,7 @@ def test_agents_token_that_approves_is_never_made(byleave: Any) -> None:
 @pytest.mark.parametrize(
     "wrong", [["--days", "1", "--seconds", "5"], ["--scope", "root"], ["--days", "0"], ["--seconds", "-1"]]
 )
-def test_wrong_token_options_are_usage(byleave: Any, wrong: list[str]) -> None:
+def test_wrong_token_options_are_usage(byleave: Program, wrong: list[str]) -> None:
     done = byleave.here("token", "--user", "alice", *wrong)
     assert (done.returncode, done.stdout) == (2, "")
 
@@ -135,7 +138,7 @@ def test_wrong_token_options_are_usage(byleave: Any, wrong: list[str]) -> None:
     ("user", "env", "words"),
     [("", {}, "user"), ("alice", {"BYLEAVE_SECRET": "short"}, "too short"), ("a\nb", {}, "user")],
 )
-def test_impossible_token_is_a_sentence(byleave: Any, user: str, env: dict[str, str], words: str) -> None:
+def test_impossible_token_is_a_sentence(byleave: Program, user: str, env: dict[str, str], words: str) -> None:
     done = byleave.here("token", "--user", user, **env)
     assert (done.returncode, done.stdout) == (1, "")
     assert words in done.stderr
@@ -143,7 +146,7 @@ def test_impossible_token_is_a_sentence(byleave: Any, user: str, env: dict[str, 
 
 
 @pytest.mark.promise("L3")
-def test_saved_token_is_private(byleave: Any) -> None:
+def test_saved_token_is_private(byleave: Program) -> None:
     done = byleave.here("token", "--user", "alice", "--save")
     kept = byleave.home / "token"
     assert kept.read_text(encoding="ascii").strip() == done.stdout.strip()

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import jwt
 import pytest
@@ -12,6 +11,8 @@ from pydantic import SecretStr
 
 from byleave.cli.doctor import _server
 from byleave.settings import ClientSettings
+
+from .conftest import Program
 
 pytestmark = pytest.mark.promise("S")
 
@@ -29,7 +30,7 @@ class _Squatter(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b'{"projects": [], "total_count": 0}')
 
-    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - its name there
+    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - its name there
 
 
 @pytest.fixture
@@ -44,7 +45,9 @@ def squatter() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_token_is_not_shown_to_who_took_the_port(byleave: Any, squatter: Any, tmp_path: Path) -> None:
+def test_token_is_not_shown_to_who_took_the_port(
+    byleave: Program, squatter: tuple[str, list[str]], tmp_path: Path
+) -> None:
     url, seen = squatter
     token = byleave.here("token", "--user", "alice", "--save").stdout.strip()
     for arguments in (("connect", "--workspace", str(tmp_path)), ("link",), ("history",)):
@@ -57,7 +60,7 @@ def test_token_is_not_shown_to_who_took_the_port(byleave: Any, squatter: Any, tm
     assert token.rpartition(".")[2] not in "".join(seen)
 
 
-async def test_doctor_says_that_somebody_else_answers(squatter: Any) -> None:
+async def test_doctor_says_that_somebody_else_answers(squatter: tuple[str, list[str]]) -> None:
     url, seen = squatter
     token = jwt.encode({"sub": "alice"}, "x" * 40, algorithm="HS256")
     check, *_ = [check async for check in _server(ClientSettings(server_url=url, token=SecretStr(token)))]

@@ -4,9 +4,10 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import Program
 
 pytestmark = pytest.mark.promise("L7")
 
@@ -36,7 +37,7 @@ def _running(marker: str) -> list[str]:
 
 @pytest.mark.parametrize(("number", "sandbox"), [(signal.SIGTERM, "none"), (signal.SIGHUP, "auto")])
 def test_what_runs_ends_in_order_and_nothing_is_left(
-    byleave: Any, workspace: Path, number: signal.Signals, sandbox: str
+    byleave: Program, workspace: Path, number: signal.Signals, sandbox: str
 ) -> None:
     os.mkfifo(workspace / "up")
     before = sorted(os.listdir(workspace))

@@ -1,7 +1,7 @@
 """What a conversation looks like: safe, short, and on the right stream."""
 
 import json
-from typing import Any
+from typing import TypedDict
 
 import pytest
 
@@ -30,13 +30,22 @@ from byleave.protocol.events import (
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState
 from byleave.protocol.wire import now
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("L5")
-IN_RUN: dict[str, Any] = {"timestamp": now(), "session_id": "sess_1", "run_id": "run_1"}
 
 
-def finished(name: str, result: dict[str, Any] | None, **more: Any) -> ToolFinished:
-    told: dict[str, Any] = {
+class InRun(TypedDict):
+    timestamp: str
+    session_id: str
+    run_id: str
+
+
+IN_RUN: InRun = {"timestamp": now(), "session_id": "sess_1", "run_id": "run_1"}
+
+
+def finished(name: str, result: JsonObject | None, **more: object) -> ToolFinished:
+    told: dict[str, object] = {
         "tool_id": "exec_1",
         "tool_name": name,
         "status": ExecutionStatus.COMPLETED,
@@ -46,10 +55,10 @@ def finished(name: str, result: dict[str, Any] | None, **more: Any) -> ToolFinis
         "error_type": None,
         "execution_time_ms": 1,
     }
-    return ToolFinished(**{**IN_RUN, **told, **more})
+    return ToolFinished.model_validate({**IN_RUN, **told, **more})
 
 
-def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: Any) -> None:
+def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     transcript = TerminalTranscript(can_ask=True)
     for piece in ("It is ", "1.2.3"):
         transcript.show(ChatText(**IN_RUN, text=piece))
@@ -59,7 +68,7 @@ def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: Any) -
     assert capsys.readouterr().out == "It is 1.2.3\n"
 
 
-def test_message_that_was_not_streamed_is_told(capsys: Any) -> None:
+def test_message_that_was_not_streamed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     transcript = TerminalTranscript(can_ask=True)
     transcript.show(ChatText(**IN_RUN, text="First."))
     transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="Second."))
@@ -67,7 +76,7 @@ def test_message_that_was_not_streamed_is_told(capsys: Any) -> None:
     assert capsys.readouterr().out == "First.\nSecond.\n"
 
 
-def test_usage_is_told_once_at_the_end_of_a_turn(capsys: Any) -> None:
+def test_usage_is_told_once_at_the_end_of_a_turn(capsys: pytest.CaptureFixture[str]) -> None:
     transcript = TerminalTranscript(can_ask=True)
     for requests in (1, 2):
         transcript.show(RunUsage(**IN_RUN, requests=requests, input_tokens=1200 * requests, output_tokens=80))
@@ -79,7 +88,7 @@ def test_usage_is_told_once_at_the_end_of_a_turn(capsys: Any) -> None:
     assert captured.err == "2 requests, 2,400 tokens in, 80 out\n"
 
 
-def test_nothing_from_elsewhere_moves_the_cursor(capsys: Any) -> None:
+def test_nothing_from_elsewhere_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     bad = "\x1b[2J\u202e\x07"
     transcript = TerminalTranscript(can_ask=False)
     transcript.show(ChatText(**IN_RUN, text=bad))
@@ -89,12 +98,21 @@ def test_nothing_from_elsewhere_moves_the_cursor(capsys: Any) -> None:
     for name in ("read_file", "write_file", "execute_command", "list_directory", "search_files", "other"):
         transcript.show(finished(name, {"size": bad, "path": bad, "exit_code": bad, "total_count": bad, "stdout": bad}))
     transcript.show(finished("read_file", None, status=ExecutionStatus.FAILED, error=bad, error_type=ErrorType.REFUSED))
-    output = {key: value for key, value in IN_RUN.items() if key != "run_id"}
-    transcript.show(ToolOutput(**output, tool_id="e", stream="stdout", text=bad, sequence=0))
+    transcript.show(
+        ToolOutput(
+            timestamp=IN_RUN["timestamp"],
+            session_id=IN_RUN["session_id"],
+            tool_id="e",
+            stream="stdout",
+            text=bad,
+            sequence=0,
+        )
+    )
     transcript.show(ChatError(**IN_RUN, message=bad, hint=bad))
     transcript.show(
         ApprovalRequested(
-            **output,
+            timestamp=IN_RUN["timestamp"],
+            session_id=IN_RUN["session_id"],
             approval_id=bad,
             tool_id="e",
             tool_name=bad,
@@ -114,10 +132,18 @@ def test_nothing_from_elsewhere_moves_the_cursor(capsys: Any) -> None:
     assert not set(said) & set("\x1b\u202e\x07")
 
 
-def test_output_that_was_streamed_is_not_told_again(capsys: Any) -> None:
+def test_output_that_was_streamed_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
     transcript = TerminalTranscript(can_ask=True)
-    output = {key: value for key, value in IN_RUN.items() if key != "run_id"}
-    transcript.show(ToolOutput(**output, tool_id="exec_1", stream="stdout", text="one\ntwo\n", sequence=0))
+    transcript.show(
+        ToolOutput(
+            timestamp=IN_RUN["timestamp"],
+            session_id=IN_RUN["session_id"],
+            tool_id="exec_1",
+            stream="stdout",
+            text="one\ntwo\n",
+            sequence=0,
+        )
+    )
     transcript.show(finished("execute_command", {"exit_code": 0, "stdout": "one\ntwo\n"}))
     transcript.show(RunChanged(**IN_RUN, state=RunState.DONE))
     assert capsys.readouterr().err == "  | one\n  | two\n← execute_command: exit code 0\n"
@@ -139,7 +165,7 @@ def test_long_output_is_shortened_and_says_so() -> None:
         ("other", {}, "other"),
     ],
 )
-def test_call_is_told_in_a_line(name: str, params: dict[str, Any], told: str) -> None:
+def test_call_is_told_in_a_line(name: str, params: JsonObject, told: str) -> None:
     assert call_summary(name, params) == told
 
 
@@ -153,11 +179,11 @@ def test_call_is_told_in_a_line(name: str, params: dict[str, Any], told: str) ->
         ("other", {"a": 1}, "{'a': 1}"),
     ],
 )
-def test_result_is_told_in_a_line(name: str, result: dict[str, Any], told: str) -> None:
+def test_result_is_told_in_a_line(name: str, result: JsonObject, told: str) -> None:
     assert result_summary(name, result) == told
 
 
-def test_json_is_ascii(capsys: Any) -> None:
+def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     transcript = JsonTranscript()
     transcript.show(ChatText(**IN_RUN, text="\u202e\x1bä"))
     transcript.end_turn()
@@ -182,7 +208,7 @@ def test_a_call_that_did_not_complete_is_told_by_its_outcome(
     assert failure_summary(event) == told
 
 
-def test_what_a_stopped_command_printed_is_shown(capsys: Any) -> None:
+def test_what_a_stopped_command_printed_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kept = {"exit_code": None, "stdout": "before the stop\n", "stderr": ""}
     told = {"status": ExecutionStatus.FAILED, "error": "It was called off.", "error_type": ErrorType.CANCELLED}
     TerminalTranscript(can_ask=True).show(finished("execute_command", kept, **told))
@@ -192,7 +218,7 @@ def test_what_a_stopped_command_printed_is_shown(capsys: Any) -> None:
 FULL = {"isolated": True, "backend": "bwrap", "degraded": []}
 
 
-def test_what_a_command_changed_is_told_with_each_warning(capsys: Any) -> None:
+def test_what_a_command_changed_is_told_with_each_warning(capsys: pytest.CaptureFixture[str]) -> None:
     result = {
         "exit_code": 0,
         "changed": [
@@ -214,7 +240,7 @@ def test_what_a_command_changed_is_told_with_each_warning(capsys: Any) -> None:
         ]
 
 
-def test_warning_of_a_write_is_told(capsys: Any) -> None:
+def test_warning_of_a_write_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     result = {"path": "a.md", "size": 2, "warnings": ["It cannot be undone."]}
     TerminalTranscript(can_ask=True).show(finished("write_file", result))
     assert capsys.readouterr().err == "← write_file: a.md, now 2 bytes\n  warning: It cannot be undone.\n"
@@ -234,7 +260,7 @@ def test_warning_of_a_write_is_told(capsys: Any) -> None:
         ({"changed": ["junk", {}]}, "changed 1 file: None (None)"),
     ],
 )
-def test_changed_files_are_told_in_a_line(result: dict[str, Any], told: str) -> None:
+def test_changed_files_are_told_in_a_line(result: JsonObject, told: str) -> None:
     assert changed_files(result) == told
 
 
@@ -262,8 +288,8 @@ def test_isolation_is_told_where_it_is_weaker_than_full(isolation: object, told:
 
 def test_history_tells_what_a_call_changed() -> None:
     result = {"changed": [{"path": "package.json", "change": "changed"}], "warnings": ["npm runs\x1b its scripts."]}
-    nothing: dict[str, Any] = dict.fromkeys(Execution.model_fields)
-    told: dict[str, Any] = {
+    nothing = dict.fromkeys(Execution.model_fields)
+    told: dict[str, object] = {
         "tool_id": "exec_1",
         "user_id": "u",
         "project_id": "p",

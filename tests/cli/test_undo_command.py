@@ -6,27 +6,29 @@ import sys
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.cli.main import run
+from harness.json_values import JsonObject
+
+from .conftest import Program
 
 pytestmark = pytest.mark.promise("L8-undo")
 
 
-def call(byleave: Any, workspace: Path, name: str, **params: Any) -> dict[str, Any]:
+def call(byleave: Program, workspace: Path, name: str, **params: object) -> JsonObject:
     done = byleave.here("tool", name, json.dumps(params), "--workspace", str(workspace))
     assert done.returncode == 0, done.stdout
     return json.loads(done.stdout)
 
 
-def python(byleave: Any, workspace: Path, code: str) -> dict[str, Any]:
+def python(byleave: Program, workspace: Path, code: str) -> JsonObject:
     (workspace / "work.py").write_text(code)
     return call(byleave, workspace, "execute_command", command="python3", args=["work.py"])
 
 
-def test_the_last_call_is_undone_and_the_difference_is_shown(byleave: Any, workspace: Path) -> None:
+def test_the_last_call_is_undone_and_the_difference_is_shown(byleave: Program, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\ntwo\n")
     call(byleave, workspace, "write_file", path="a.txt", content="one\n2\x1b[31m\n")
     done = byleave.here("undo", "--workspace", str(workspace), "--yes")
@@ -41,7 +43,7 @@ def test_the_last_call_is_undone_and_the_difference_is_shown(byleave: Any, works
     assert "--workspace" in again.stderr, "who stands in another directory is told how to name the right one"
 
 
-def test_a_person_is_asked_on_a_terminal(byleave: Any, workspace: Path) -> None:
+def test_a_person_is_asked_on_a_terminal(byleave: Program, workspace: Path) -> None:
     (workspace / "a.txt").write_text("old\n")
     call(byleave, workspace, "write_file", path="a.txt", content="new\n")
     for answer, code, left in (("n", 1, "new\n"), ("y", 0, "old\n")):
@@ -54,7 +56,7 @@ def test_a_person_is_asked_on_a_terminal(byleave: Any, workspace: Path) -> None:
         assert (workspace / "a.txt").read_text() == left
 
 
-def test_who_leaves_the_question_is_told_that_nothing_was_changed(byleave: Any, workspace: Path) -> None:
+def test_who_leaves_the_question_is_told_that_nothing_was_changed(byleave: Program, workspace: Path) -> None:
     (workspace / "a.txt").write_text("old\n")
     call(byleave, workspace, "write_file", path="a.txt", content="new\n")
     for key, code in (("\x03", 130), ("\x04", 1)):
@@ -67,14 +69,14 @@ def test_who_leaves_the_question_is_told_that_nothing_was_changed(byleave: Any, 
     assert (workspace / "a.txt").read_text() == "new\n"
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_changed(byleave: Any, workspace: Path) -> None:
+def test_without_a_terminal_and_without_yes_nothing_is_changed(byleave: Program, workspace: Path) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
     done = byleave.run("undo", "--workspace", str(workspace))
     assert (done.returncode, "--yes" in done.stderr) == (1, True)
     assert (workspace / "a.txt").exists()
 
 
-def test_a_file_that_changed_since_is_named(byleave: Any, workspace: Path) -> None:
+def test_a_file_that_changed_since_is_named(byleave: Program, workspace: Path) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
     (workspace / "a.txt").write_text("mine")
     done = byleave.here("undo", "--workspace", str(workspace), "--yes")
@@ -82,7 +84,7 @@ def test_a_file_that_changed_since_is_named(byleave: Any, workspace: Path) -> No
     assert (workspace / "a.txt").read_text() == "mine"
 
 
-def test_json_says_what_was_undone_and_how_to_take_it_back(byleave: Any, workspace: Path) -> None:
+def test_json_says_what_was_undone_and_how_to_take_it_back(byleave: Program, workspace: Path) -> None:
     (workspace / "b.txt").write_text("b")
     result = python(byleave, workspace, "import os; os.unlink('b.txt'); open('c.txt','w')")
     assert {one["path"]: one["change"] for one in result["changed"]} == {"b.txt": "deleted", "c.txt": "created"}
@@ -97,7 +99,7 @@ def test_json_says_what_was_undone_and_how_to_take_it_back(byleave: Any, workspa
     assert (workspace / "c.txt").exists()
 
 
-def test_secrets_modes_links_and_binaries_are_told_without_their_content(byleave: Any, workspace: Path) -> None:
+def test_secrets_modes_links_and_binaries_are_told_without_their_content(byleave: Program, workspace: Path) -> None:
     (workspace / ".env").write_text("KEY=hunter2secret\n")
     (workspace / "pic").write_bytes(b"\0\1")
     (workspace / "run.sh").write_text("x")
@@ -121,7 +123,7 @@ def test_secrets_modes_links_and_binaries_are_told_without_their_content(byleave
 
 
 def test_history_of_files_lists_the_current_directory(
-    byleave: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    byleave: Program, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workspace)
     assert "No call has changed a file" in byleave.here("history", "--files").stderr
@@ -132,7 +134,7 @@ def test_history_of_files_lists_the_current_directory(
     assert len(byleave.json("history", "--files", "--json")["entries"]) == 2
 
 
-def test_what_cannot_be_brought_back_needs_partial(byleave: Any, workspace: Path) -> None:
+def test_what_cannot_be_brought_back_needs_partial(byleave: Program, workspace: Path) -> None:
     (workspace / "node_modules").mkdir()
     (workspace / "a.txt").write_text("a")
     python(byleave, workspace, "import os; os.rmdir('node_modules'); os.unlink('a.txt')")
@@ -143,19 +145,19 @@ def test_what_cannot_be_brought_back_needs_partial(byleave: Any, workspace: Path
     assert (workspace / "a.txt").read_text() == "a"
 
 
-def test_an_unknown_call_is_told(byleave: Any, workspace: Path) -> None:
+def test_an_unknown_call_is_told(byleave: Program, workspace: Path) -> None:
     done = byleave.here("undo", "exec_9", "--workspace", str(workspace), "--yes")
     assert (done.returncode, "exec_9" in done.stderr) == (1, True)
 
 
-def test_json_asks_nobody_and_so_needs_yes(byleave: Any, workspace: Path) -> None:
+def test_json_asks_nobody_and_so_needs_yes(byleave: Program, workspace: Path) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
     done = byleave.here("undo", "--workspace", str(workspace), "--json")
     assert (done.returncode, "add --yes" in done.stderr) == (1, True)
     assert (workspace / "a.txt").exists()
 
 
-def test_what_is_already_as_it_was_is_said_and_counts_as_undone(byleave: Any, workspace: Path) -> None:
+def test_what_is_already_as_it_was_is_said_and_counts_as_undone(byleave: Program, workspace: Path) -> None:
     for name in ("a.txt", "b.txt"):
         call(byleave, workspace, "write_file", path=name, content="new")
     (workspace / "b.txt").unlink()
@@ -166,7 +168,7 @@ def test_what_is_already_as_it_was_is_said_and_counts_as_undone(byleave: Any, wo
     assert not (workspace / "a.txt").exists()
 
 
-def test_line_endings_are_part_of_the_difference(byleave: Any, workspace: Path) -> None:
+def test_line_endings_are_part_of_the_difference(byleave: Program, workspace: Path) -> None:
     (workspace / "a.txt").write_bytes(b"one\r\ntwo\r\n")
     call(byleave, workspace, "write_file", path="a.txt", content="one\ntwo")
     done = byleave.here("undo", "--workspace", str(workspace), "--yes")
@@ -175,7 +177,7 @@ def test_line_endings_are_part_of_the_difference(byleave: Any, workspace: Path) 
     assert (workspace / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
 
 
-def test_a_difference_that_would_take_for_ever_is_cut(byleave: Any, workspace: Path) -> None:
+def test_a_difference_that_would_take_for_ever_is_cut(byleave: Program, workspace: Path) -> None:
     def text(step: int) -> str:
         return "same\n" + "".join(f"{number * step % 211}\n" for number in range(20_000)) + "end\n"
 
@@ -188,7 +190,7 @@ def test_a_difference_that_would_take_for_ever_is_cut(byleave: Any, workspace: P
     assert (workspace / "a.txt").read_text() == text(7)
 
 
-def test_only_the_lines_around_a_change_are_shown_with_their_number(byleave: Any, workspace: Path) -> None:
+def test_only_the_lines_around_a_change_are_shown_with_their_number(byleave: Program, workspace: Path) -> None:
     lines = [f"line {number}\n" for number in range(1, 2001)]
     (workspace / "a.txt").write_text("".join(lines))
     call(byleave, workspace, "write_file", path="a.txt", content="".join([*lines[:1499], "other\n", *lines[1500:]]))
@@ -206,7 +208,7 @@ def test_only_the_lines_around_a_change_are_shown_with_their_number(byleave: Any
     ]
 
 
-def test_paths_are_shown_in_order_and_lines_are_counted_from_one(byleave: Any, workspace: Path) -> None:
+def test_paths_are_shown_in_order_and_lines_are_counted_from_one(byleave: Program, workspace: Path) -> None:
     (workspace / "b.txt").write_text("a much longer text than the other one\n")
     (workspace / "a.txt").write_text("a\n")
     (workspace / "c").mkdir()
@@ -223,7 +225,7 @@ def test_paths_are_shown_in_order_and_lines_are_counted_from_one(byleave: Any, w
     assert lines[1] == "@@ line 1 @@"
 
 
-def test_when_everything_is_undone_that_is_said(byleave: Any, workspace: Path) -> None:
+def test_when_everything_is_undone_that_is_said(byleave: Program, workspace: Path) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
     assert byleave.here("undo", "--workspace", str(workspace), "--yes").returncode == 0
     again = byleave.here("undo", "--workspace", str(workspace), "--yes")
@@ -232,7 +234,7 @@ def test_when_everything_is_undone_that_is_said(byleave: Any, workspace: Path) -
     assert "byleave undo --list" in again.stderr
 
 
-def test_who_stands_below_the_workspace_is_sent_there(byleave: Any, workspace: Path) -> None:
+def test_who_stands_below_the_workspace_is_sent_there(byleave: Program, workspace: Path) -> None:
     call(byleave, workspace, "write_file", path="sub/deep/a.txt", content="new")
     below = workspace / "sub" / "deep"
     for told in (
@@ -246,7 +248,7 @@ def test_who_stands_below_the_workspace_is_sent_there(byleave: Any, workspace: P
 
 
 def test_moments_are_told_by_the_clock_on_this_machines_wall(
-    byleave: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    byleave: Program, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
     at = byleave.json("undo", "--list", "--workspace", str(workspace), "--json")["entries"][0]["at"]
@@ -262,7 +264,7 @@ def test_moments_are_told_by_the_clock_on_this_machines_wall(
 
 
 def test_what_a_terminal_cannot_show_is_escaped_and_stops_nothing(
-    byleave: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    byleave: Program, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="漢字 é\n")
     old = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
@@ -273,7 +275,7 @@ def test_what_a_terminal_cannot_show_is_escaped_and_stops_nothing(
     assert not (workspace / "a.txt").exists()
 
 
-def test_odd_names_are_shown_on_one_line_and_many_are_cut(byleave: Any, workspace: Path) -> None:
+def test_odd_names_are_shown_on_one_line_and_many_are_cut(byleave: Program, workspace: Path) -> None:
     code = "for n in range(150): open(f'{n:03}\\nx', 'w')\nopen(b'\\xff', 'w')"
     python(byleave, workspace, code)
     listed = byleave.here("undo", "--list", "--workspace", str(workspace))
@@ -285,7 +287,7 @@ def test_odd_names_are_shown_on_one_line_and_many_are_cut(byleave: Any, workspac
     assert {path.name for path in workspace.iterdir()} == {"package.json", "work.py"}
 
 
-def test_a_store_that_cannot_be_read_is_told(byleave: Any, workspace: Path) -> None:
+def test_a_store_that_cannot_be_read_is_told(byleave: Program, workspace: Path) -> None:
     home = workspace.parent / "elsewhere"
     home.mkdir()
     (home / "undo").write_text("in the way")
@@ -293,7 +295,9 @@ def test_a_store_that_cannot_be_read_is_told(byleave: Any, workspace: Path) -> N
     assert (done.returncode, "cannot be read" in done.stderr) == (1, True)
 
 
-def test_what_a_stopped_client_left_is_passed_over_where_it_cannot_be_written(byleave: Any, workspace: Path) -> None:
+def test_what_a_stopped_client_left_is_passed_over_where_it_cannot_be_written(
+    byleave: Program, workspace: Path
+) -> None:
     call(byleave, workspace, "write_file", path="a.txt", content="new")
     index = next(byleave.home.glob("undo/workspaces/*/index.db"))
     (index.parent / "recovery").unlink()

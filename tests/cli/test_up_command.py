@@ -6,14 +6,15 @@ import signal
 import socket
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import FreePort, Program
 
 pytestmark = pytest.mark.promise("L1")
 
 
-def test_everything_starts_and_other_commands_find_it(byleave: Any, workspace: Path, free_port: Any) -> None:
+def test_everything_starts_and_other_commands_find_it(byleave: Program, workspace: Path, free_port: FreePort) -> None:
     port = free_port()
     running = byleave.start("up", str(workspace), "--port", str(port))
     running.line_with(f"Byleave is up for {workspace}", of="stderr")
@@ -35,7 +36,7 @@ def test_everything_starts_and_other_commands_find_it(byleave: Any, workspace: P
     assert (gone.returncode, "There is no token for" in gone.stderr) == (1, True)
 
 
-def test_next_start_finds_the_project_again_on_any_port(byleave: Any, workspace: Path, tmp_path: Path) -> None:
+def test_next_start_finds_the_project_again_on_any_port(byleave: Program, workspace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with contextlib.ExitStack() as held:
@@ -59,7 +60,9 @@ def test_next_start_finds_the_project_again_on_any_port(byleave: Any, workspace:
 
 
 @pytest.mark.promise("W13")
-def test_chat_goes_on_in_the_terminal_with_approvals_inline(byleave: Any, workspace: Path, free_port: Any) -> None:
+def test_chat_goes_on_in_the_terminal_with_approvals_inline(
+    byleave: Program, workspace: Path, free_port: FreePort
+) -> None:
     terminal = byleave.on_terminal("up", str(workspace), "--port", str(free_port()))
     terminal.expect("Ctrl-D leaves.\n> ")
     terminal.type("read package.json and tell me the version\n")
@@ -78,7 +81,7 @@ def test_chat_goes_on_in_the_terminal_with_approvals_inline(byleave: Any, worksp
     assert "Traceback" not in terminal.seen
 
 
-def test_terminal_without_chat_just_serves(byleave: Any, workspace: Path, free_port: Any) -> None:
+def test_terminal_without_chat_just_serves(byleave: Program, workspace: Path, free_port: FreePort) -> None:
     terminal = byleave.on_terminal("up", str(workspace), "--no-chat", "--port", str(free_port()))
     terminal.expect("project    ")
     terminal.type("\x03")
@@ -88,7 +91,7 @@ def test_terminal_without_chat_just_serves(byleave: Any, workspace: Path, free_p
 
 @pytest.mark.parametrize("options", [(), ("--no-chat",)], ids=["chat", "no chat"])
 def test_window_that_is_closed_ends_it_in_order(
-    byleave: Any, workspace: Path, free_port: Any, options: tuple[str, ...]
+    byleave: Program, workspace: Path, free_port: FreePort, options: tuple[str, ...]
 ) -> None:
     terminal = byleave.on_terminal("up", str(workspace), *options, "--port", str(free_port()))
     terminal.expect("project    " if options else "Ctrl-D leaves.\n> ")
@@ -97,7 +100,7 @@ def test_window_that_is_closed_ends_it_in_order(
     assert not list(byleave.home.glob("*.db-wal")), "the record was not closed"
 
 
-def test_missing_directory_and_taken_port_are_sentences(byleave: Any, workspace: Path, tmp_path: Path) -> None:
+def test_missing_directory_and_taken_port_are_sentences(byleave: Program, workspace: Path, tmp_path: Path) -> None:
     done = byleave.run("up", str(tmp_path / "absent"))
     assert (done.returncode, "does not exist" in done.stderr) == (1, True)
     with socket.socket() as taken:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 import pytest
 import structlog
@@ -23,8 +23,9 @@ from byleave.gate.text.characters import hidden_in_prose
 from byleave.gate.text.render import full_text
 from byleave.protocol.events import ApprovalRequested, ToolFinished, ToolOutput, ToolStarted
 from byleave.protocol.states import ExecutionStatus, RiskLevel
-from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import now
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("S")
 
@@ -74,7 +75,7 @@ def everything(trick: str) -> ApprovalRequested:
     )
 
 
-def _verdict(bad: str) -> Any:
+def _verdict(bad: str) -> Verdict:
     return Gate().judge("execute_command", {"command": "gcc", "args": [bad]}).verdict
 
 
@@ -112,11 +113,11 @@ async def test_prompt_on_a_terminal_shows_what_it_holds(trick: str) -> None:
 @pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS.keys())
 def test_transcript_shows_what_it_holds(trick: str, capsys: pytest.CaptureFixture[str]) -> None:
     transcript = TerminalTranscript(can_ask=False)
-    common: dict[str, Any] = {"tool_id": "exec_1", "session_id": "s", "run_id": None}
+    common: dict[str, str | None] = {"tool_id": "exec_1", "session_id": "s", "run_id": None}
     params = {"command": trick, "args": [trick]}
     transcript.show(_event(ToolStarted, tool_name=f"x{trick}", tool_params=params, risk_level=RiskLevel.LOW, **common))
     transcript.show(_event(ToolOutput, stream="stdout", text=f"{trick}\n", sequence=0, **common))
-    result: dict[str, Any] = {"stdout": trick, "stderr": trick, "exit_code": 0}
+    result: JsonObject = {"stdout": trick, "stderr": trick, "exit_code": 0}
     result["changed"] = [{"path": f"a{trick}", "change": trick}]
     result["warnings"] = [f"It changed {trick}."]
     result["isolation"] = {"isolated": True, "backend": f"b{trick}", "degraded": [f"Weak {trick}."]}
@@ -128,9 +129,12 @@ def test_transcript_shows_what_it_holds(trick: str, capsys: pytest.CaptureFixtur
     assert_plain(captured.out + captured.err)
 
 
-def _event(kind: type[Any], **fields: Any) -> Any:
+E = TypeVar("E", ToolStarted, ToolOutput, ToolFinished)
+
+
+def _event(kind: type[E], **fields: object) -> E:
     known = kind.model_fields
-    return kind.model_construct(**{name: value for name, value in fields.items() if name in known})
+    return kind.model_construct(None, **{name: value for name, value in fields.items() if name in known})
 
 
 @pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS.keys())

@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Protocol, Unpack, cast
 
 import pytest
 from aiohttp import web
 
 from byleave.client import Journal, ToolHandler
+from byleave.client.questions import ApprovalPrompt
 from byleave.gate import Gate
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall, call_digest
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
-from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal
+from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal, FeedEvent
 from byleave.protocol.executions import Begun, Execution, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
@@ -23,6 +24,8 @@ from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
+from harness.json_values import Json, JsonObject
+from harness.options import ClientOptions
 
 PROJECT = "project_1"
 CLIENT = "client_00000000000000000000000000000001"
@@ -32,14 +35,20 @@ def in_seconds(seconds: float) -> str:
     return timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
-def make_signal(tool_id: str, tool_name: str = "read_file", params: Any = None, **changes: Any) -> ExecutionSignal:
+def make_signal(
+    tool_id: str,
+    tool_name: str = "read_file",
+    params: JsonObject | None = None,
+    **changes: object,
+) -> ExecutionSignal:
     params = {"path": "a.txt"} if params is None else params
-    known: dict[str, Any] = {
+    bound = cast(JsonObject | None, changes.get("bound"))
+    known: dict[str, object] = {
         "timestamp": now(),
         "tool_id": tool_id,
         "tool_name": tool_name,
         "tool_params": params,
-        "digest": "" if "digest" in changes else call_digest(tool_name, params, PROJECT, changes.get("bound")),
+        "digest": "" if "digest" in changes else call_digest(tool_name, params, PROJECT, bound),
         "risk_level": RiskLevel.LOW,
         "approval_id": None,
         "approved_by": "risk:LOW",
@@ -49,10 +58,10 @@ def make_signal(tool_id: str, tool_name: str = "read_file", params: Any = None, 
         "client_id": CLIENT,
         "session_id": "session_1",
     }
-    return ExecutionSignal(**(known | changes))
+    return ExecutionSignal.model_validate(known | changes)
 
 
-def make_approved(tool_id: str, tool_name: str, params: Any, **changes: Any) -> ExecutionSignal:
+def make_approved(tool_id: str, tool_name: str, params: JsonObject, **changes: object) -> ExecutionSignal:
     return make_signal(
         tool_id, tool_name, params, **({"approved_by": "person:alice", "approval_id": "approval_1"} | changes)
     )
@@ -62,8 +71,8 @@ def make_cancel(tool_id: str, client_id: str = CLIENT) -> ExecutionCancelSignal:
     return ExecutionCancelSignal(timestamp=now(), tool_id=tool_id, client_id=client_id, session_id="session_1")
 
 
-def make_request(approval_id: str = "approval_1", **changes: Any) -> ApprovalRequested:
-    known: dict[str, Any] = {
+def make_request(approval_id: str = "approval_1", **changes: object) -> ApprovalRequested:
+    known: dict[str, object] = {
         "timestamp": now(),
         "approval_id": approval_id,
         "tool_id": "exec_1",
@@ -79,7 +88,7 @@ def make_request(approval_id: str = "approval_1", **changes: Any) -> ApprovalReq
         "session_id": "session_1",
         "agent_id": "agent_1",
     }
-    return ApprovalRequested(**(known | changes))
+    return ApprovalRequested.model_validate(known | changes)
 
 
 @dataclass
@@ -88,7 +97,7 @@ class RecordingLink:
 
     failures: list[Exception] = field(default_factory=list)
     """Raised by the next posts, one each."""
-    results: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    results: list[tuple[str, JsonObject]] = field(default_factory=list)
     output: list[OutputChunk] = field(default_factory=list)
     queued: list[str] = field(default_factory=list)
     """Calls that were said to wait."""
@@ -199,32 +208,72 @@ class RecordingLink:
         async with asyncio.timeout(10), self.changed:
             await self.changed.wait_for(condition)
 
-    async def report(self, tool_id: str) -> dict[str, Any]:
+    async def report(self, tool_id: str) -> JsonObject:
         """The report of one call, once it is there."""
         await self.until(lambda: any(tool_id == posted for posted, _ in self.results))
         return next(report for posted, report in self.results if posted == tool_id)
 
 
-HandlerFactory = Callable[..., Awaitable[ToolHandler]]
+class MakeSignal(Protocol):
+    """`make_signal`, as the fixture `signal` gives it."""
+
+    def __call__(
+        self,
+        tool_id: str,
+        tool_name: str = "read_file",
+        params: JsonObject | None = None,
+        **changes: object,
+    ) -> ExecutionSignal: ...
+
+
+class MakeApproved(Protocol):
+    """`make_approved`, as the fixture `approved` gives it."""
+
+    def __call__(self, tool_id: str, tool_name: str, params: JsonObject, **changes: object) -> ExecutionSignal: ...
+
+
+class MakeCancel(Protocol):
+    """`make_cancel`, as the fixture `cancel` gives it."""
+
+    def __call__(self, tool_id: str, client_id: str = CLIENT) -> ExecutionCancelSignal: ...
+
+
+class MakeRequest(Protocol):
+    """`make_request`, as the fixture `request_event` gives it."""
+
+    def __call__(self, approval_id: str = "approval_1", **changes: object) -> ApprovalRequested: ...
+
+
+class MakeHandler(Protocol):
+    """Builds a handler; client settings may be given by name."""
+
+    async def __call__(
+        self,
+        *,
+        prompt: ApprovalPrompt | None = None,
+        state: str = "state",
+        gate: Gate | None = None,
+        **settings: Unpack[ClientOptions],
+    ) -> ToolHandler: ...
 
 
 @pytest.fixture
-def signal() -> Callable[..., ExecutionSignal]:
+def signal() -> MakeSignal:
     return make_signal
 
 
 @pytest.fixture
-def approved() -> Callable[..., ExecutionSignal]:
+def approved() -> MakeApproved:
     return make_approved
 
 
 @pytest.fixture
-def cancel() -> Callable[..., ExecutionCancelSignal]:
+def cancel() -> MakeCancel:
     return make_cancel
 
 
 @pytest.fixture
-def request_event() -> Callable[..., ApprovalRequested]:
+def request_event() -> MakeRequest:
     return make_request
 
 
@@ -242,12 +291,16 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def make_handler(tmp_path: Path, root: Path, link: RecordingLink) -> AsyncIterator[HandlerFactory]:
+async def make_handler(tmp_path: Path, root: Path, link: RecordingLink) -> AsyncIterator[MakeHandler]:
     """Builds handlers on the real workspace, and ends them all."""
     ends: list[Callable[[], Awaitable[None]]] = []
 
     async def make(
-        *, prompt: Any = None, state: str = "state", gate: Gate | None = None, **settings: Any
+        *,
+        prompt: ApprovalPrompt | None = None,
+        state: str = "state",
+        gate: Gate | None = None,
+        **settings: Unpack[ClientOptions],
     ) -> ToolHandler:
         chosen = ClientSettings(home=tmp_path / "home", **settings)
         workspace = Workspace(root, chosen)
@@ -277,7 +330,7 @@ async def make_handler(tmp_path: Path, root: Path, link: RecordingLink) -> Async
 
 
 @pytest.fixture
-async def handler(make_handler: HandlerFactory) -> ToolHandler:
+async def handler(make_handler: MakeHandler) -> ToolHandler:
     return await make_handler()
 
 
@@ -289,7 +342,7 @@ class Seen:
     path: str
     query: dict[str, str]
     headers: dict[str, str]
-    body: Any
+    body: Json
 
 
 class StubServer:
@@ -297,12 +350,12 @@ class StubServer:
 
     def __init__(self) -> None:
         self.requests: list[Seen] = []
-        self.answers: dict[str, list[tuple[int, Any]]] = {}
+        self.answers: dict[str, list[tuple[int, object]]] = {}
         """By the end of the path: status and body of the next answers; the last one stays."""
         self.streams = 0
         self.feed: asyncio.Queue[bytes | str] = asyncio.Queue()
         """Bytes to send on the stream; `drop` breaks the connection, `end` ends it properly."""
-        self.stream_answer: tuple[int, Any] | None = None
+        self.stream_answer: tuple[int, object] | None = None
         self.stream_type = "text/event-stream"
         self.changed = asyncio.Condition()
         self.url = ""
@@ -325,7 +378,7 @@ class StubServer:
             await self._runner.cleanup()
             self._runner = None
 
-    def event(self, number: int, event: Any) -> None:
+    def event(self, number: int, event: FeedEvent | ExecutionSignal | ExecutionCancelSignal) -> None:
         self.feed.put_nowait(f"id: {number}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
 
     def seen(self, end: str) -> list[Seen]:

@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from typing import Any
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -27,6 +27,8 @@ from byleave.protocol.events import ChatText
 from byleave.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk, QueueReport
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.wire import now
+
+from .conftest import StubServer
 
 TOKEN = "header.payload.signature"
 NOW = now()
@@ -68,7 +70,9 @@ CHANGE = {
 }
 RESPONSE = {"tool_id": "t1", "tool_name": "read_file", "status": "completed"}
 
-ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = [
+Route = tuple[str, tuple[object, ...], str, str, dict[str, str], object, object]
+"""Method and its arguments; verb, path, query and body that it sends; the answer."""
+ROUTES: list[Route] = [
     ("create_project", ("one",), "POST", "/my/projects", {}, {"name": "one"}, PROJECT),
     ("list_projects", (), "GET", "/my/projects", {}, None, {"projects": [PROJECT], "total_count": 1}),
     (
@@ -138,14 +142,14 @@ ROUTES: list[tuple[str, tuple[Any, ...], str, str, dict[str, str], Any, Any]] = 
 
 
 @pytest.fixture
-async def api(server: Any) -> Any:
+async def api(server: StubServer) -> AsyncIterator[ServerApi]:
     async with ServerApi(server.url + "/", TOKEN, client_id="client_1") as api:
         yield api
 
 
 @pytest.mark.promise("R0", "R8")
 @pytest.mark.parametrize("route", ROUTES, ids=[f"{route[0]}-{len(route[1])}" for route in ROUTES])
-async def test_each_method_speaks_to_its_route(api: ServerApi, server: Any, route: Any) -> None:
+async def test_each_method_speaks_to_its_route(api: ServerApi, server: StubServer, route: Route) -> None:
     method, arguments, verb, path, query, body, answer = route
     server.answers[path] = [(200, answer)]
     answered = await getattr(api, method)(*arguments)
@@ -156,18 +160,18 @@ async def test_each_method_speaks_to_its_route(api: ServerApi, server: Any, rout
     assert answered.model_dump(mode="json", exclude_unset=True) == answer
 
 
-async def test_what_waits_is_posted(api: ServerApi, server: Any) -> None:
+async def test_what_waits_is_posted(api: ServerApi, server: StubServer) -> None:
     await api.post_queued("p1", QueueReport(tool_ids=["t1", "t2"]))
     assert server.requests[-1].path == "/my/projects/p1/tools/queued"
     assert server.requests[-1].body == {"tool_ids": ["t1", "t2"]}
 
 
-async def test_output_is_posted(api: ServerApi, server: Any) -> None:
+async def test_output_is_posted(api: ServerApi, server: StubServer) -> None:
     await api.post_output("p1", "t1", OutputChunk(stream="stdout", text="x", sequence=0))
     assert server.requests[-1].body == {"stream": "stdout", "text": "x", "sequence": 0}
 
 
-async def test_an_id_cannot_climb_out_of_its_place(api: ServerApi, server: Any) -> None:
+async def test_an_id_cannot_climb_out_of_its_place(api: ServerApi, server: StubServer) -> None:
     server.answers["/cancel"] = [(200, {"success": True, "message": ""})]
     await api.cancel("../..", "a/b?c#d")
     assert server.requests[-1].path.count("/") >= 5
@@ -177,7 +181,7 @@ async def test_an_id_cannot_climb_out_of_its_place(api: ServerApi, server: Any) 
         await api.get_tool("")
 
 
-def problem(status: int, **more: Any) -> tuple[int, Any]:
+def problem(status: int, **more: object) -> tuple[int, object]:
     return status, {"title": "t", "status": status, "detail": "What happened."} | more
 
 
@@ -196,7 +200,7 @@ def problem(status: int, **more: Any) -> tuple[int, Any]:
     ],
 )
 async def test_answers_become_errors_that_say_who_can_act(
-    api: ServerApi, server: Any, answer: Any, error: type[ByleaveError], hint: str | None
+    api: ServerApi, server: StubServer, answer: tuple[int, object], error: type[ByleaveError], hint: str | None
 ) -> None:
     server.answers["/my/approvals"] = [answer]
     with pytest.raises(error) as caught:
@@ -206,21 +210,21 @@ async def test_answers_become_errors_that_say_who_can_act(
     assert (hint or "") in (caught.value.hint or "")
 
 
-async def test_a_conflict_says_what_holds(api: ServerApi, server: Any) -> None:
+async def test_a_conflict_says_what_holds(api: ServerApi, server: StubServer) -> None:
     server.answers["/approve"] = [problem(409, state="rejected")]
     with pytest.raises(ConflictError) as caught:
         await api.approve("p1", "a1", ApproveBody(decision="approved"))
     assert caught.value.state == "rejected"
 
 
-async def test_a_redirect_is_never_followed_with_the_token(api: ServerApi, server: Any) -> None:
+async def test_a_redirect_is_never_followed_with_the_token(api: ServerApi, server: StubServer) -> None:
     server.answers["/my/approvals"] = [(307, {})]
     with pytest.raises(ConfigurationError, match=r"redirect to 'http://127\.0\.0\.1:9/'"):
         await api.approvals()
     assert len(server.requests) == 1
 
 
-async def test_a_server_that_is_not_there_is_said_with_its_address(api: ServerApi, server: Any) -> None:
+async def test_a_server_that_is_not_there_is_said_with_its_address(api: ServerApi, server: StubServer) -> None:
     await server.stop()
     with pytest.raises(UnreachableError) as caught:
         await api.approvals()
@@ -228,13 +232,13 @@ async def test_a_server_that_is_not_there_is_said_with_its_address(api: ServerAp
     assert "byleave serve" in (caught.value.hint or "")
 
 
-async def test_a_connection_cut_in_the_answer_is_unreachable(api: ServerApi, server: Any) -> None:
+async def test_a_connection_cut_in_the_answer_is_unreachable(api: ServerApi, server: StubServer) -> None:
     server.answers["/my/approvals"] = [(0, {})]
     with pytest.raises(UnreachableError):
         await api.approvals()
 
 
-async def test_an_answer_of_another_kind_is_said(api: ServerApi, server: Any) -> None:
+async def test_an_answer_of_another_kind_is_said(api: ServerApi, server: StubServer) -> None:
     server.answers["/my/approvals"] = [(200, {"what": "else"})]
     with pytest.raises(UnreachableError, match="not a ApprovalList"):
         await api.approvals()
@@ -269,11 +273,13 @@ def test_this_machine_is_known_by_its_addresses(host: str, loopback: bool) -> No
     assert is_loopback(host) is loopback
 
 
-async def test_proxies_are_for_other_machines_only(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+async def test_proxies_are_for_other_machines_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "inside.example")
 
-    def unknown(*_: Any, **__: Any) -> Any:
+    def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "only the proxy knows it")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
@@ -285,7 +291,9 @@ async def test_proxies_are_for_other_machines_only(monkeypatch: pytest.MonkeyPat
     assert ServerApi("http://inside.example", TOKEN)._proxy is None
 
 
-async def test_nothing_of_a_request_is_logged(api: ServerApi, server: Any, caplog: Any) -> None:
+async def test_nothing_of_a_request_is_logged(
+    api: ServerApi, server: StubServer, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     server.answers["/result"] = [problem(500)]
     with pytest.raises(UnreachableError):
@@ -302,7 +310,7 @@ def text(piece: str) -> ChatText:
 
 
 @pytest.mark.promise("R2")
-async def test_a_viewer_gets_the_events_in_order(api: ServerApi, server: Any) -> None:
+async def test_a_viewer_gets_the_events_in_order(api: ServerApi, server: StubServer) -> None:
     for number in (1, 2, 3):
         server.event(number, text(str(number)))
     server.feed.put_nowait("end")
@@ -314,7 +322,7 @@ async def test_a_viewer_gets_the_events_in_order(api: ServerApi, server: Any) ->
 
 
 @pytest.mark.promise("R2")
-async def test_an_executing_client_says_who_and_where_it_is(api: ServerApi, server: Any) -> None:
+async def test_an_executing_client_says_who_and_where_it_is(api: ServerApi, server: StubServer) -> None:
     server.feed.put_nowait("end")
     stream = api.stream("p1", 7, executes=True, workspace="/home/a b", isolation="bubblewrap")
     assert [pair async for pair in stream] == []
@@ -324,7 +332,7 @@ async def test_an_executing_client_says_who_and_where_it_is(api: ServerApi, serv
     assert stream.server_time is not None
 
 
-async def test_only_a_client_with_an_id_executes(server: Any) -> None:
+async def test_only_a_client_with_an_id_executes(server: StubServer) -> None:
     async with ServerApi(server.url, TOKEN) as api:
         with pytest.raises(ConfigurationError, match="with an id"):
             api.stream("p1", executes=True)
@@ -333,7 +341,7 @@ async def test_only_a_client_with_an_id_executes(server: Any) -> None:
 
 
 @pytest.mark.promise("R2")
-async def test_what_is_not_understood_is_passed_over(api: ServerApi, server: Any) -> None:
+async def test_what_is_not_understood_is_passed_over(api: ServerApi, server: StubServer) -> None:
     bad: list[Frame] = []
     server.feed.put_nowait(b"id: 1\nevent: tool.future_kind\ndata: {}\n\n: beat\n\n")
     server.feed.put_nowait(b"id: 2\nevent: chat.text\ndata: {not json\n\nid: x\nevent: chat.text\ndata: {}\n\n")
@@ -348,7 +356,7 @@ async def test_what_is_not_understood_is_passed_over(api: ServerApi, server: Any
     assert [pair async for pair in api.stream("p1")] == []
 
 
-async def test_a_broken_stream_is_unreachable(api: ServerApi, server: Any) -> None:
+async def test_a_broken_stream_is_unreachable(api: ServerApi, server: StubServer) -> None:
     server.event(1, text("one"))
     server.feed.put_nowait(b"id: 2\nevent: chat.text\ndata: half")
     got: list[int] = []
@@ -363,13 +371,15 @@ async def test_a_broken_stream_is_unreachable(api: ServerApi, server: Any) -> No
     assert got == [1]
 
 
-async def test_a_silent_stream_is_unreachable(api: ServerApi, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.client.api.SILENCE_SECONDS", 0.05)
+async def test_a_silent_stream_is_unreachable(
+    api: ServerApi, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("byleave.client.feed.SILENCE_SECONDS", 0.05)
     with pytest.raises(UnreachableError):
         assert [pair async for pair in api.stream("p1")]
 
 
-async def test_what_is_no_feed_is_said(api: ServerApi, server: Any) -> None:
+async def test_what_is_no_feed_is_said(api: ServerApi, server: StubServer) -> None:
     server.stream_type = "text/html"
     with pytest.raises(ConfigurationError, match="has no feed"):
         async with api.stream("p1"):

@@ -4,18 +4,22 @@ import asyncio
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from byleave.client import ToolHandler
 from byleave.client.api import ServerApi
 from byleave.protocol.approvals import ApproveBody, SeenRole
 from byleave.protocol.errors import CallerError, ConflictError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalRequested, InspectionRequested
+from byleave.protocol.executions import Execution
 from byleave.protocol.grants import GrantRule, GrantTerms
+from byleave.protocol.inspections import Inspection, SeenRole
 from byleave.protocol.states import ApprovalScope, Scope
 from byleave.protocol.wire import now
 from harness.household import Household, open_household
+
+from .conftest import MakeApproved, RecordingLink
 
 pytestmark = pytest.mark.promise("A", "C2")
 
@@ -37,7 +41,7 @@ def asked(tool_id: str, path: str) -> InspectionRequested:
     )
 
 
-async def looked(handler: Any, link: Any, path: str) -> Any:
+async def looked(handler: ToolHandler, link: RecordingLink, path: str) -> Inspection:
     handler.handle_tool_inspection_request(asked(f"exec_{len(link.inspections)}", path))
     before = len(link.inspections)
     await link.until(lambda: len(link.inspections) > before)
@@ -47,7 +51,9 @@ async def looked(handler: Any, link: Any, path: str) -> Any:
 # The client
 
 
-async def test_the_server_is_told_what_a_write_would_replace(handler: Any, link: Any, root: Path) -> None:
+async def test_the_server_is_told_what_a_write_would_replace(
+    handler: ToolHandler, link: RecordingLink, root: Path
+) -> None:
     (root / "a.md").write_text("old\n")
     look = await looked(handler, link, "a.md")
     assert (look.files[0].role, look.bound, look.files[0].text) == (SeenRole.REPLACES, {"a.md": sha("old\n")}, "old\n")
@@ -57,7 +63,7 @@ async def test_the_server_is_told_what_a_write_would_replace(handler: Any, link:
 
 
 async def test_a_look_that_is_too_long_for_the_server_is_told_by_its_digest(
-    handler: Any, link: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, root: Path
 ) -> None:
     (root / "a.md").write_text("old\n")
     link.failures = [CallerError("The body is too large.")]
@@ -71,7 +77,7 @@ async def test_a_look_that_is_too_long_for_the_server_is_told_by_its_digest(
 
 
 async def test_a_bound_write_is_done_only_while_what_was_shown_is_there(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     target = root / "a.md"
     target.write_text("old\n")
@@ -85,7 +91,7 @@ async def test_a_bound_write_is_done_only_while_what_was_shown_is_there(
 
 
 async def test_an_answer_is_bound_to_one_file_and_a_grant_to_none(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     (root / "a.md").write_text("old\n")
     params = {"path": "a.md", "content": "new\n"}
@@ -114,7 +120,7 @@ async def write(house: Household, content: str, path: str = "a.md", mode: str = 
         return (await agent.start("write_file", {"path": path, "content": content, "mode": mode})).tool_id
 
 
-async def ended(house: Household, tool_id: str) -> Any:
+async def ended(house: Household, tool_id: str) -> Execution:
     await house.person.until("tool.finished", tool_id=tool_id)
     return await house.person.api.get_tool(tool_id)
 

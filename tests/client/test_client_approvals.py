@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,8 @@ from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantRule, GrantTerms, Suggestion
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import now
+
+from .conftest import MakeRequest, RecordingLink
 
 PROJECT = "project_1"
 
@@ -52,7 +53,7 @@ def prompt() -> ScriptedPrompt:
 
 
 @pytest.fixture
-async def desk(link: Any, prompt: ScriptedPrompt) -> AsyncIterator[ApprovalDesk]:
+async def desk(link: RecordingLink, prompt: ScriptedPrompt) -> AsyncIterator[ApprovalDesk]:
     desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=300, tries=3)
     yield desk
     await desk.close()
@@ -78,7 +79,7 @@ def decided(approval_id: str, status: ApprovalStatus, by: str | None = "person:b
 
 @pytest.mark.promise("C4", "X4")
 async def test_an_answer_is_posted_with_the_digest_that_was_shown(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     desk.request(request_event("approval_1", digest="e" * 64))
     prompt.answers.put_nowait(Answer(allow=True))
@@ -95,7 +96,7 @@ async def test_an_answer_is_posted_with_the_digest_that_was_shown(
 
 @pytest.mark.promise("C4")
 async def test_questions_come_one_at_a_time_in_order(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: MakeRequest
 ) -> None:
     for number in (1, 2, 3):
         desk.request(request_event(f"approval_{number}"))
@@ -106,7 +107,9 @@ async def test_questions_come_one_at_a_time_in_order(
 
 
 @pytest.mark.promise("C4", "C10")
-async def test_silence_ends_a_question_without_an_answer(link: Any, prompt: ScriptedPrompt, request_event: Any) -> None:
+async def test_silence_ends_a_question_without_an_answer(
+    link: RecordingLink, prompt: ScriptedPrompt, request_event: MakeRequest
+) -> None:
     desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=0.02, tries=3)
     desk.request(request_event("approval_1"))
     desk.request(request_event("approval_2", risk_level=RiskLevel.HIGH))
@@ -119,7 +122,9 @@ async def test_silence_ends_a_question_without_an_answer(link: Any, prompt: Scri
 
 
 @pytest.mark.promise("C4", "C6")
-async def test_a_question_is_never_kept_past_the_servers_deadline(link: Any, request_event: Any) -> None:
+async def test_a_question_is_never_kept_past_the_servers_deadline(
+    link: RecordingLink, request_event: MakeRequest
+) -> None:
     desk = ApprovalDesk(link, PROJECT, None, timeout_seconds=300, tries=3)
     event: ApprovalRequested = request_event("approval_1")
     assert 298 < desk._seconds(event, 0) <= 300
@@ -141,7 +146,12 @@ async def test_a_question_is_never_kept_past_the_servers_deadline(link: Any, req
     ],
 )
 async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any, status: ApprovalStatus, told: str
+    desk: ApprovalDesk,
+    prompt: ScriptedPrompt,
+    link: RecordingLink,
+    request_event: MakeRequest,
+    status: ApprovalStatus,
+    told: str,
 ) -> None:
     desk.request(request_event("approval_1"))
     desk.request(request_event("approval_2"))
@@ -154,7 +164,7 @@ async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
 
 @pytest.mark.promise("C5")
 async def test_a_decision_is_tried_three_times_then_kept_for_the_next_connection(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     link.failures = [UnreachableError("down")] * 3
     desk.request(request_event("approval_1"))
@@ -171,7 +181,7 @@ async def test_a_decision_is_tried_three_times_then_kept_for_the_next_connection
 
 @pytest.mark.promise("C5")
 async def test_a_kept_decision_whose_question_ended_is_not_posted(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     link.failures = [UnreachableError("down")]
     desk.request(request_event("approval_1"))
@@ -191,7 +201,12 @@ async def test_a_kept_decision_whose_question_ended_is_not_posted(
     ],
 )
 async def test_an_answer_too_late_is_told_what_holds(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any, error: Exception, status: ApprovalStatus
+    desk: ApprovalDesk,
+    prompt: ScriptedPrompt,
+    link: RecordingLink,
+    request_event: MakeRequest,
+    error: Exception,
+    status: ApprovalStatus,
 ) -> None:
     link.failures = [error]
     desk.request(request_event("approval_1"))
@@ -202,7 +217,7 @@ async def test_an_answer_too_late_is_told_what_holds(
 
 
 async def test_a_token_that_may_not_approve_leaves_the_question_open(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     link.failures = [RefusedError("The token has no scope `approve`.")]
     desk.request(request_event("approval_1"))
@@ -216,7 +231,7 @@ async def test_a_token_that_may_not_approve_leaves_the_question_open(
 
 @pytest.mark.promise("C8")
 async def test_no_answer_and_closing_post_nothing(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     desk.request(request_event("approval_1"))
     prompt.answers.put_nowait(None)
@@ -228,7 +243,9 @@ async def test_no_answer_and_closing_post_nothing(
     assert link.decisions == []
 
 
-async def test_the_servers_list_is_the_truth(link: Any, request_event: Any, prompt: ScriptedPrompt) -> None:
+async def test_the_servers_list_is_the_truth(
+    link: RecordingLink, request_event: MakeRequest, prompt: ScriptedPrompt
+) -> None:
     desk = ApprovalDesk(link, PROJECT, prompt, timeout_seconds=300, tries=3)
     desk.request(request_event("approval_1"))
     seen = Inspection(files=[SeenFile(path="x.py", sha256="a" * 64)])
@@ -277,7 +294,7 @@ async def test_the_servers_list_is_the_truth(link: Any, request_event: Any, prom
     await desk.close()
 
 
-async def test_without_a_prompt_nobody_is_asked(link: Any, request_event: Any) -> None:
+async def test_without_a_prompt_nobody_is_asked(link: RecordingLink, request_event: MakeRequest) -> None:
     desk = ApprovalDesk(link, PROJECT, None, timeout_seconds=300, tries=1)
     desk.request(request_event("approval_1"))
     assert len(desk.pending) == 1
@@ -291,7 +308,7 @@ SRC = GrantRule(tool="write_file", paths=("src/**",))
 
 @pytest.mark.promise("G8")
 async def test_a_grant_is_asked_for_with_the_answer_and_said(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     link.released = ["exec_7", "exec_8"]
     terms = GrantTerms(rule=SRC, expires_in_seconds=1800, max_uses=5)
@@ -312,7 +329,7 @@ async def test_a_grant_is_asked_for_with_the_answer_and_said(
 
 @pytest.mark.promise("G8")
 async def test_everything_in_a_session_is_said_too(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     link.released = ["exec_7"]
     desk.request(request_event("approval_1"))
@@ -325,7 +342,7 @@ async def test_everything_in_a_session_is_said_too(
 
 @pytest.mark.promise("G8")
 async def test_a_grant_that_may_not_be_saved_puts_the_question_again(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
     link.failures = [CallerError("It would cover every write.", hint="Narrow it.")]
     desk.request(request_event("approval_1"))
@@ -340,9 +357,9 @@ async def test_a_grant_that_may_not_be_saved_puts_the_question_again(
 
 @pytest.mark.promise("G8")
 async def test_a_kept_grant_that_may_not_be_saved_puts_the_question_again(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, link: Any, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:
-    link.failures = [UnreachableError("down")] * 3 + [CallerError("It would cover every write.")]
+    link.failures = [*[UnreachableError("down")] * 3, CallerError("It would cover every write.")]
     desk.request(request_event("approval_1"))
     prompt.answers.put_nowait(Answer(allow=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=SRC)))
     await until(lambda: desk._asker is None and len(prompt.said) == 1)
@@ -353,7 +370,7 @@ async def test_a_kept_grant_that_may_not_be_saved_puts_the_question_again(
 
 @pytest.mark.promise("G8")
 async def test_a_question_released_by_a_grant_says_by_which(
-    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: Any
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: MakeRequest
 ) -> None:
     desk.request(request_event("approval_1"))
     await until(lambda: prompt.asked == ["approval_1"])
@@ -362,7 +379,9 @@ async def test_a_question_released_by_a_grant_says_by_which(
     assert prompt.closed == ["Allowed by grant grant_1."]
 
 
-async def test_a_question_can_try_a_rule_and_show_the_whole_call(link: Any, request_event: Any) -> None:
+async def test_a_question_can_try_a_rule_and_show_the_whole_call(
+    link: RecordingLink, request_event: MakeRequest
+) -> None:
     asked: list[Question] = []
 
     class Looking(ScriptedPrompt):

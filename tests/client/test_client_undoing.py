@@ -6,13 +6,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from byleave.client import cache
 from byleave.client import undo as undoing
-from byleave.client.undo import Undoer, UndoIntents
+from byleave.client.undo import Undoer, UndoIntents, UndoLink
 from byleave.gate import Policy
 from byleave.gate.policy.policy import parse_policy
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
@@ -23,6 +23,8 @@ from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
 from byleave.workspace import Entry, PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace
 from byleave.workspace.undo import desk as undo_plans
+
+from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -51,8 +53,8 @@ class Reports:
         return next(report for report in self.got if report.request_id == request_id)
 
 
-def asked(request_id: str, plan: str | None = None, **changes: Any) -> UndoRequested:
-    known: dict[str, Any] = {
+def asked(request_id: str, plan: str | None = None, **changes: object) -> UndoRequested:
+    known: dict[str, object] = {
         "timestamp": now(),
         "request_id": request_id,
         "tool_id": "exec_1",
@@ -62,7 +64,7 @@ def asked(request_id: str, plan: str | None = None, **changes: Any) -> UndoReque
         "partial": False,
         "deadline": timestamp(datetime.now(UTC) + timedelta(seconds=10)),
     }
-    return UndoRequested(**(known | changes))
+    return UndoRequested.model_validate(known | changes)
 
 
 @pytest.fixture
@@ -106,8 +108,11 @@ async def undoer(
     await undoer.close()
 
 
-def made(desk: Any, link: Any, intents: UndoIntents, forget: Callable[[], None] = lambda: None) -> Undoer:
-    return Undoer(project_id=PROJECT, client_id=CLIENT, desk=desk, link=link, forget=forget, intents=intents)
+def made(desk: object, link: UndoLink, intents: UndoIntents, forget: Callable[[], None] = lambda: None) -> Undoer:
+    # A stand-in for the desk has only the method that its test reaches.
+    return Undoer(
+        project_id=PROJECT, client_id=CLIENT, desk=cast(UndoDesk, desk), link=link, forget=forget, intents=intents
+    )
 
 
 async def write(workspace: Workspace, path: str, content: str, tool_id: str = "exec_1") -> None:
@@ -530,7 +535,7 @@ class Failing:
 async def test_every_request_is_answered_whatever_goes_wrong(
     reports: Reports, intents: UndoIntents, error: Exception, said: str
 ) -> None:
-    desk: Any = Failing(error)
+    desk = Failing(error)
     undoer = made(desk, reports, intents)
     undoer.request(asked("r1"), server_ahead=0)
     assert ((await reports.of("r1")).problem or "").startswith(said)
@@ -567,7 +572,7 @@ async def test_undo_that_began_and_failed_is_told_on_the_next_connection(
     reports: Reports, intents: UndoIntents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck:
-        def carry_out(self, *named: Any, wanted: Callable[[], bool], **more: Any) -> None:
+        def carry_out(self, *named: object, wanted: Callable[[], bool], **more: object) -> None:
             assert wanted()
             raise ToolFailure("It stopped in the middle.")
 
@@ -620,10 +625,10 @@ async def test_what_is_being_undone_comes_to_its_end_when_the_client_closes(
 
 @pytest.mark.promise("C6")
 async def test_what_was_read_before_is_forgotten(
-    make_handler: Callable[..., Any],
-    link: Any,
-    signal: Any,
-    approved: Any,
+    make_handler: MakeHandler,
+    link: RecordingLink,
+    signal: MakeSignal,
+    approved: MakeApproved,
     reports: Reports,
     intents: UndoIntents,
     monkeypatch: pytest.MonkeyPatch,
@@ -634,6 +639,7 @@ async def test_what_was_read_before_is_forgotten(
     await link.report("exec_1")
     handler.handle_tool_execution_signal(signal("exec_2"))
     assert (await link.report("exec_2"))["result"]["content"] == "new"
+    assert handler._cache is not None
     assert handler._cache._entries
     desk = handler._workspace.undoing
     undoer = made(desk, reports, intents, forget=handler.forget_reads)

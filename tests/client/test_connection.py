@@ -4,16 +4,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import pytest
 
 from byleave.client import Answer, ClientConnection, Question, connect_client, save_token
+from byleave.client.connection import OnEvent
+from byleave.client.questions import ApprovalPrompt
 from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, RefusedError
 from byleave.protocol.events import ApprovalDecided, ChatText, ResultAcknowledged
 from byleave.protocol.states import ApprovalStatus, ExecutionStatus
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
+from harness.json_values import JsonObject
+
+from .conftest import MakeApproved, MakeCancel, MakeRequest, MakeSignal, StubServer
 
 PROJECT = "project_1"
 
@@ -32,18 +37,22 @@ class Running:
 
 
 @pytest.fixture
-def settings(server: Any, tmp_path: Path) -> ClientSettings:
+def settings(server: StubServer, tmp_path: Path) -> ClientSettings:
     return ClientSettings(home=tmp_path / "home", server_url=server.url, token="a.b.c")  # pyright: ignore[reportArgumentType]
 
 
+class Start(Protocol):
+    async def __call__(self, prompt: ApprovalPrompt | None = None, on_event: OnEvent | None = None) -> Running: ...
+
+
 @pytest.fixture
-async def start(settings: ClientSettings, root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+async def start(settings: ClientSettings, root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     monkeypatch.setattr("byleave.client.connection.FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("byleave.client.connection.LONGEST_PAUSE_SECONDS", 0.05)
     running: list[Running] = []
 
-    async def make(**more: Any) -> Running:
-        running.append(Running(connect_client(settings, PROJECT, root, **more)))
+    async def make(prompt: ApprovalPrompt | None = None, on_event: OnEvent | None = None) -> Running:
+        running.append(Running(connect_client(settings, PROJECT, root, prompt, on_event=on_event)))
         return running[-1]
 
     yield make
@@ -57,12 +66,14 @@ async def connected(running: Running) -> str:
     return running.connection.client_id
 
 
-def reports(server: Any) -> dict[str, Any]:
+def reports(server: StubServer) -> JsonObject:
     return {request.path.split("/")[-2]: request.body for request in server.seen("/result")}
 
 
 @pytest.mark.promise("W8", "W9", "W10", "W11", "R2", "R3", "X6")
-async def test_a_signal_on_the_feed_becomes_a_posted_result(start: Any, server: Any, signal: Any, root: Path) -> None:
+async def test_a_signal_on_the_feed_becomes_a_posted_result(
+    start: Start, server: StubServer, signal: MakeSignal, root: Path
+) -> None:
     events: list[int] = []
     running = await start(on_event=lambda number, event: events.append(number))
     client_id = await connected(running)
@@ -88,7 +99,7 @@ async def test_a_signal_on_the_feed_becomes_a_posted_result(start: Any, server: 
 @pytest.mark.promise("T6")
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:9"])
 async def test_a_machine_without_a_search_provider_says_so_before_any_call(
-    settings: ClientSettings, start: Any, server: Any, url: str | None
+    settings: ClientSettings, start: Start, server: StubServer, url: str | None
 ) -> None:
     object.__setattr__(settings, "searxng_url", url)
     await connected(await start())
@@ -98,7 +109,9 @@ async def test_a_machine_without_a_search_provider_says_so_before_any_call(
 
 
 @pytest.mark.promise("C1", "C5")
-async def test_a_signal_repeated_after_a_break_runs_once(start: Any, server: Any, approved: Any, root: Path) -> None:
+async def test_a_signal_repeated_after_a_break_runs_once(
+    start: Start, server: StubServer, approved: MakeApproved, root: Path
+) -> None:
     running = await start()
     params = {"path": "log.txt", "content": "once\n", "mode": "append"}
     event = approved("exec_1", "write_file", params, client_id=await connected(running))
@@ -113,7 +126,9 @@ async def test_a_signal_repeated_after_a_break_runs_once(start: Any, server: Any
 
 
 @pytest.mark.promise("C5")
-async def test_results_the_server_could_not_take_arrive_after_it_can(start: Any, server: Any, signal: Any) -> None:
+async def test_results_the_server_could_not_take_arrive_after_it_can(
+    start: Start, server: StubServer, signal: MakeSignal
+) -> None:
     running = await start()
     client_id = await connected(running)
     server.answers["/result"] = [(500, {}), (0, {}), (503, "busy"), (503, "busy")]
@@ -128,7 +143,9 @@ async def test_results_the_server_could_not_take_arrive_after_it_can(start: Any,
 
 
 @pytest.mark.promise("C5")
-async def test_a_restarted_client_delivers_what_the_last_one_could_not(start: Any, server: Any, signal: Any) -> None:
+async def test_a_restarted_client_delivers_what_the_last_one_could_not(
+    start: Start, server: StubServer, signal: MakeSignal
+) -> None:
     first = await start()
     client_id = await connected(first)
     server.answers["/result"] = [(503, "busy")]
@@ -145,7 +162,9 @@ async def test_a_restarted_client_delivers_what_the_last_one_could_not(start: An
     assert "Last-Event-ID" not in server.seen("/stream")[-1].headers
 
 
-async def test_garbage_on_the_stream_does_not_stop_the_client(start: Any, server: Any, signal: Any) -> None:
+async def test_garbage_on_the_stream_does_not_stop_the_client(
+    start: Start, server: StubServer, signal: MakeSignal
+) -> None:
     running = await start()
     client_id = await connected(running)
     unreadable = signal("exec_1", client_id=client_id).model_dump() | {"from_the_future": 1}
@@ -160,7 +179,7 @@ async def test_garbage_on_the_stream_does_not_stop_the_client(start: Any, server
     assert "exec_2" not in reports(server)
 
 
-async def test_a_server_that_comes_back_is_found_again(start: Any, server: Any) -> None:
+async def test_a_server_that_comes_back_is_found_again(start: Start, server: StubServer) -> None:
     running = await start()
     await connected(running)
     await server.stop()
@@ -174,7 +193,7 @@ async def test_a_server_that_comes_back_is_found_again(start: Any, server: Any) 
 
 
 async def test_a_long_connection_starts_the_pauses_anew(
-    start: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+    start: Start, server: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("byleave.client.connection.GOOD_SECONDS", 0)
     running = await start()
@@ -186,7 +205,7 @@ async def test_a_long_connection_starts_the_pauses_anew(
 
 @pytest.mark.parametrize(("status", "error"), [(401, ConfigurationError), (403, RefusedError), (404, NotFound)])
 async def test_what_trying_again_cannot_mend_ends_the_client(
-    start: Any, server: Any, status: int, error: type[ByleaveError]
+    start: Start, server: StubServer, status: int, error: type[ByleaveError]
 ) -> None:
     server.stream_answer = (status, {"title": "", "status": status, "detail": "No."})
     running = await start()
@@ -196,7 +215,9 @@ async def test_what_trying_again_cannot_mend_ends_the_client(
     assert len(server.seen("/stream")) == 1
 
 
-async def test_a_cancelled_command_is_reported(start: Any, server: Any, approved: Any, cancel: Any, root: Path) -> None:
+async def test_a_cancelled_command_is_reported(
+    start: Start, server: StubServer, approved: MakeApproved, cancel: MakeCancel, root: Path
+) -> None:
     running = await start()
     client_id = await connected(running)
     code = "import time; open('started','w').close(); time.sleep(60)"
@@ -227,7 +248,7 @@ class Yes:
 
 @pytest.mark.promise("R4")
 async def test_questions_come_from_the_feed_and_from_the_servers_list(
-    start: Any, server: Any, request_event: Any
+    start: Start, server: StubServer, request_event: MakeRequest
 ) -> None:
     waiting = request_event("approval_1")
     shown = {"session_id", "agent_id", "tool_name", "tool_params", "digest", "risk_level", "findings", "network",
@@ -256,7 +277,7 @@ async def test_questions_come_from_the_feed_and_from_the_servers_list(
     assert not running.task.done()
 
 
-async def test_a_client_needs_a_token(server: Any, tmp_path: Path, root: Path) -> None:
+async def test_a_client_needs_a_token(server: StubServer, tmp_path: Path, root: Path) -> None:
     settings = ClientSettings(home=tmp_path / "home", server_url=server.url)
     with pytest.raises(ConfigurationError, match="There is no token") as caught:
         connect_client(settings, PROJECT, root)
@@ -268,7 +289,7 @@ async def test_a_client_needs_a_token(server: Any, tmp_path: Path, root: Path) -
 
 @pytest.mark.promise("G2")
 async def test_the_owner_decides_which_commands_run(
-    start: Any, server: Any, approved: Any, settings: Any, root: Path
+    start: Start, server: StubServer, approved: MakeApproved, settings: ClientSettings, root: Path
 ) -> None:
     narrow = settings.model_copy(update={"allowed_commands": ("ls",)})
     running = Running(connect_client(narrow, PROJECT, root))
@@ -285,7 +306,7 @@ async def test_the_owner_decides_which_commands_run(
     assert reports(server)["exec_2"]["status"] == "completed"
 
 
-async def test_a_workspace_that_is_not_there_leaves_no_lock_behind(settings: Any, root: Path) -> None:
+async def test_a_workspace_that_is_not_there_leaves_no_lock_behind(settings: ClientSettings, root: Path) -> None:
     missing = root / "missing"
     with pytest.raises(ByleaveError):
         connect_client(settings, PROJECT, missing)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
@@ -19,6 +18,7 @@ from byleave.protocol.engine import ENGINE_PROTOCOL, NOTIFICATIONS, REQUESTS
 from byleave.server import server_secret
 from byleave.settings import ServerSettings
 from harness.engine import Editor, EngineError, open_engine
+from harness.json_values import JsonObject
 from harness.ports import free_port
 from harness.processes import Site, User, environment, open_site
 
@@ -62,7 +62,7 @@ async def connected(editor: Editor, site: Site, project: str, tmp_path: Path) ->
     yield editor, tmp_path
 
 
-async def allowed(user: User, answer: dict[str, Any]) -> str:
+async def allowed(user: User, answer: JsonObject) -> str:
     """Approve what waits; its tool_id."""
     approval = (await user.get("/my/approvals")).body["approvals"]
     (digest,) = [each["digest"] for each in approval if each["id"] == answer["approval_id"]]
@@ -391,7 +391,7 @@ async def test_an_editor_that_reads_nothing_holds_up_no_call_and_no_end(
     (tmp_path / "a.txt").write_text("x" * 100)
     command = [sys.executable, "-m", "byleave.cli.main", "connect", "--stdio"]
     pipe = subprocess.PIPE
-    requests: list[tuple[str, dict[str, Any]]] = [
+    requests: list[tuple[str, JsonObject]] = [
         ("initialize", {"protocol": ENGINE_PROTOCOL}),
         ("server/use", {"server_url": site.url, "token": site.token("alice")}),
         ("workspace/connect", {"project_id": project, "workspace": str(tmp_path)}),

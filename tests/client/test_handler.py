@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
+from byleave.client import ToolHandler
 from byleave.client.outbox import ending
 from byleave.protocol.errors import ConflictError, MachineError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ResultAcknowledged
 from byleave.protocol.states import AgentMode, ApprovalStatus, ClientResultStatus, ExecutionStatus
 from byleave.protocol.tools import ReadFileResult
 from byleave.protocol.wire import now, timestamp
+from harness.json_values import JsonObject
+
+from .conftest import MakeApproved, MakeCancel, MakeHandler, MakeRequest, MakeSignal, RecordingLink
 
 
 def ack(tool_id: str, status: ExecutionStatus = ExecutionStatus.COMPLETED) -> ResultAcknowledged:
@@ -31,7 +35,9 @@ def ago(seconds: float) -> str:
 
 
 @pytest.mark.promise("C1", "W9", "W10")
-async def test_a_low_signal_runs_and_its_result_is_posted(handler: Any, link: Any, signal: Any) -> None:
+async def test_a_low_signal_runs_and_its_result_is_posted(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     handler.handle_tool_execution_signal(signal("exec_1"))
     report = await link.report("exec_1")
     assert report["status"] == "completed"
@@ -41,7 +47,9 @@ async def test_a_low_signal_runs_and_its_result_is_posted(handler: Any, link: An
 
 
 @pytest.mark.promise("C1", "W9")
-async def test_an_approved_write_changes_the_file(handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_an_approved_write_changes_the_file(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "b.txt", "content": "new"}))
     assert (await link.report("exec_1"))["status"] == "completed"
     assert (root / "b.txt").read_text() == "new"
@@ -50,7 +58,7 @@ async def test_an_approved_write_changes_the_file(handler: Any, link: Any, appro
 @pytest.mark.promise("C2", "G8")
 @pytest.mark.parametrize(("by", "allowed"), [("person:alice", True), ("grant:g1", False), ("mode:full", False)])
 async def test_only_what_a_person_was_asked_about_reads_secrets_and_writes_through_links(
-    handler: Any, link: Any, approved: Any, root: Path, by: str, allowed: bool
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, by: str, allowed: bool
 ) -> None:
     (root / ".env").write_text("needle\n")
     (root / "src").mkdir()
@@ -66,7 +74,9 @@ async def test_only_what_a_person_was_asked_about_reads_secrets_and_writes_throu
 
 
 @pytest.mark.promise("C1")
-async def test_a_command_reports_its_output_and_relays_it_while_it_runs(handler: Any, link: Any, approved: Any) -> None:
+async def test_a_command_reports_its_output_and_relays_it_while_it_runs(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved
+) -> None:
     code = "import sys,time; print('first', flush=True); sys.stdin.read(); time.sleep(0.4); print('second')"
     handler.handle_tool_execution_signal(
         approved("exec_1", "execute_command", {"command": "python", "args": ["-c", code]})
@@ -80,7 +90,7 @@ async def test_a_command_reports_its_output_and_relays_it_while_it_runs(handler:
 
 @pytest.mark.promise("C7")
 async def test_a_command_past_its_time_is_a_timeout_and_keeps_its_output(
-    handler: Any, link: Any, approved: Any
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved
 ) -> None:
     code = "import time; print('begun', flush=True); time.sleep(60)"
     params = {"command": "python", "args": ["-c", code], "timeout": 1}
@@ -93,7 +103,7 @@ async def test_a_command_past_its_time_is_a_timeout_and_keeps_its_output(
 
 @pytest.mark.promise("C4", "C7")
 async def test_the_history_says_how_each_execution_ended(
-    handler: Any, link: Any, signal: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal, approved: MakeApproved, root: Path
 ) -> None:
     (root / "large.txt").write_text("x" * 10_000)
     handler.handle_tool_execution_signal(signal("exec_1"))
@@ -107,11 +117,14 @@ async def test_the_history_says_how_each_execution_ended(
     )
     await link.report("exec_4")
     first, second, third, fourth = handler.history
+    assert first.result is not None
     assert (first.status, first.result["content"]) == (ClientResultStatus.SUCCESS, "hello\n")
     assert (second.status, second.result) == (ClientResultStatus.ERROR, None)
+    assert second.error is not None
     assert "missing.txt" in second.error
     assert (third.status, third.result) == (ClientResultStatus.SUCCESS, None)
     assert (fourth.status, fourth.error) == (ClientResultStatus.SUCCESS, None)
+    assert fourth.result is not None
     assert fourth.result["exit_code"] == 1
     assert handler.active == []
 
@@ -120,7 +133,9 @@ async def test_the_history_says_how_each_execution_ended(
 
 
 @pytest.mark.promise("C1", "C10")
-async def test_an_unknown_tool_is_refused_with_a_report(handler: Any, link: Any, signal: Any) -> None:
+async def test_an_unknown_tool_is_refused_with_a_report(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     handler.handle_tool_execution_signal(signal("exec_1", "format_disk"))
     report = await link.report("exec_1")
     assert (report["status"], report["error_type"]) == ("failed", "invalid")
@@ -128,7 +143,9 @@ async def test_an_unknown_tool_is_refused_with_a_report(handler: Any, link: Any,
 
 
 @pytest.mark.promise("C1")
-async def test_a_repeated_signal_is_not_run_again(handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_a_repeated_signal_is_not_run_again(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     event = approved("exec_1", "write_file", {"path": "log.txt", "content": "once\n", "mode": "append"})
     handler.handle_tool_execution_signal(event)
     handler.handle_tool_execution_signal(event)
@@ -141,7 +158,9 @@ async def test_a_repeated_signal_is_not_run_again(handler: Any, link: Any, appro
 
 
 @pytest.mark.promise("C1", "C5")
-async def test_a_repeated_signal_sends_a_kept_report_again(handler: Any, link: Any, signal: Any) -> None:
+async def test_a_repeated_signal_sends_a_kept_report_again(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     link.failures = [RefusedError("The token has no scope `execute`.")]
     handler.handle_tool_execution_signal(signal("exec_1"))
     await link.until(lambda: not link.failures)
@@ -152,7 +171,9 @@ async def test_a_repeated_signal_sends_a_kept_report_again(handler: Any, link: A
 
 
 @pytest.mark.promise("C1")
-async def test_a_signal_for_another_client_is_left_to_it(handler: Any, link: Any, signal: Any) -> None:
+async def test_a_signal_for_another_client_is_left_to_it(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     handler.handle_tool_execution_signal(signal("exec_1", client_id="client_2"))
     handler.handle_tool_execution_signal(signal("exec_2"))
     await link.report("exec_2")
@@ -161,7 +182,7 @@ async def test_a_signal_for_another_client_is_left_to_it(handler: Any, link: Any
 
 @pytest.mark.promise("C2")
 async def test_parameters_other_than_the_approved_ones_are_drift(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     shown = approved("exec_1", "write_file", {"path": "b.txt", "content": "shown"})
     params = {"path": "b.txt", "content": "other"}
@@ -172,13 +193,17 @@ async def test_parameters_other_than_the_approved_ones_are_drift(
 
 
 @pytest.mark.promise("C2")
-async def test_parameters_that_have_no_digest_are_drift(handler: Any, link: Any, signal: Any) -> None:
+async def test_parameters_that_have_no_digest_are_drift(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     handler.handle_tool_execution_signal(signal("exec_1", params={"path": "a.txt", "x": float("nan")}, digest="d" * 64))
     assert (await link.report("exec_1"))["error_type"] == "drifted"
 
 
 @pytest.mark.promise("C2")
-async def test_the_digest_of_a_large_call_is_checked_too(handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_the_digest_of_a_large_call_is_checked_too(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     params = {"path": "b.txt", "content": "x" * 300_000}
     handler.handle_tool_execution_signal(approved("exec_1", "write_file", params, digest="0" * 64))
     handler.handle_tool_execution_signal(approved("exec_2", "write_file", params))
@@ -189,7 +214,7 @@ async def test_the_digest_of_a_large_call_is_checked_too(handler: Any, link: Any
 @pytest.mark.promise("C2", "G1")
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link/x"])
 async def test_a_path_outside_is_refused_whatever_was_approved(
-    handler: Any, link: Any, approved: Any, root: Path, path: str
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, path: str
 ) -> None:
     (root / "link").symlink_to("/etc")
     handler.handle_tool_execution_signal(approved("exec_1", "read_file", {"path": path}))
@@ -198,7 +223,9 @@ async def test_a_path_outside_is_refused_whatever_was_approved(
 
 
 @pytest.mark.promise("C2", "G2")
-async def test_a_command_off_the_list_is_refused_whatever_was_approved(handler: Any, link: Any, approved: Any) -> None:
+async def test_a_command_off_the_list_is_refused_whatever_was_approved(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved
+) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", {"command": "rm", "args": ["-rf", "."]}))
     report = await link.report("exec_1")
     assert (report["status"], report["error_type"]) == ("failed", "refused")
@@ -206,7 +233,9 @@ async def test_a_command_off_the_list_is_refused_whatever_was_approved(handler: 
 
 
 @pytest.mark.promise("C2")
-async def test_malformed_parameters_are_invalid(handler: Any, link: Any, approved: Any) -> None:
+async def test_malformed_parameters_are_invalid(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved
+) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "read_file", {"path": "a.txt", "approved": True}))
     assert (await link.report("exec_1"))["error_type"] == "invalid"
 
@@ -229,7 +258,7 @@ async def test_malformed_parameters_are_invalid(handler: Any, link: Any, approve
     ],
 )
 async def test_what_needed_approval_and_has_none_is_not_run(
-    handler: Any, link: Any, approved: Any, root: Path, told: dict[str, Any]
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, told: JsonObject
 ) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "b.txt", "content": "x"}, **told))
     report = await link.report("exec_1")
@@ -247,7 +276,7 @@ async def test_what_needed_approval_and_has_none_is_not_run(
     ],
 )
 async def test_a_grant_or_full_mode_is_an_approval(
-    handler: Any, link: Any, approved: Any, root: Path, told: dict[str, Any]
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, told: JsonObject
 ) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "b.txt", "content": "x"}, **told))
     assert (await link.report("exec_1"))["status"] == "completed"
@@ -264,7 +293,7 @@ async def test_a_grant_or_full_mode_is_an_approval(
     ],
 )
 async def test_neither_a_grant_nor_full_mode_covers_what_always_asks(
-    handler: Any, link: Any, approved: Any, root: Path, told: dict[str, Any]
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, told: JsonObject
 ) -> None:
     (root / ".env").write_text("A=1\n")
     handler.handle_tool_execution_signal(approved("exec_1", "read_file", {"path": ".env"}, **told))
@@ -277,7 +306,7 @@ async def test_neither_a_grant_nor_full_mode_covers_what_always_asks(
 
 @pytest.mark.promise("C2")
 async def test_the_network_needs_the_approval_and_the_own_gate(
-    handler: Any, link: Any, approved: Any, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
     run = handler._workspace.run
@@ -302,7 +331,9 @@ async def test_the_network_needs_the_approval_and_the_own_gate(
 
 
 @pytest.mark.promise("C2")
-async def test_a_signal_past_its_deadline_is_not_run(handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_a_signal_past_its_deadline_is_not_run(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     event = approved("exec_1", "write_file", {"path": "b.txt", "content": "x"}, deadline=ago(1))
     handler.handle_tool_execution_signal(event)
     assert (await link.report("exec_1"))["error_type"] == "execution_timeout"
@@ -310,7 +341,9 @@ async def test_a_signal_past_its_deadline_is_not_run(handler: Any, link: Any, ap
 
 
 @pytest.mark.promise("C2")
-async def test_deadlines_are_read_on_the_servers_clock(handler: Any, link: Any, signal: Any) -> None:
+async def test_deadlines_are_read_on_the_servers_clock(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     handler.set_server_time(datetime.now(UTC) - timedelta(hours=1))
     assert -3601 < handler.server_ahead < -3599
     handler.handle_tool_execution_signal(signal("exec_1", deadline=ago(1800)))
@@ -328,7 +361,12 @@ async def test_deadlines_are_read_on_the_servers_clock(handler: Any, link: Any, 
     ],
 )
 async def test_an_old_signal_is_run_only_while_it_is_still_wanted(
-    handler: Any, link: Any, approved: Any, root: Path, status: Any, runs: bool
+    handler: ToolHandler,
+    link: RecordingLink,
+    approved: MakeApproved,
+    root: Path,
+    status: ExecutionStatus | Exception,
+    runs: bool,
 ) -> None:
     link.status = status
     event = approved("exec_1", "write_file", {"path": "b.txt", "content": "x"}, timestamp=ago(30))
@@ -339,7 +377,7 @@ async def test_an_old_signal_is_run_only_while_it_is_still_wanted(
 
 
 @pytest.mark.promise("C1")
-async def test_a_signal_that_cannot_be_understood_is_reported_once(handler: Any, link: Any) -> None:
+async def test_a_signal_that_cannot_be_understood_is_reported_once(handler: ToolHandler, link: RecordingLink) -> None:
     handler.handle_unreadable_signal("exec_1")
     handler.handle_unreadable_signal("exec_1")
     assert (await link.report("exec_1"))["error_type"] == "invalid"
@@ -349,7 +387,7 @@ async def test_a_signal_that_cannot_be_understood_is_reported_once(handler: Any,
 # Places and order
 
 
-def waiting_command(name: str) -> dict[str, Any]:
+def waiting_command(name: str) -> JsonObject:
     """A command that runs until a file appears in the workspace."""
     code = (
         f"import os,time\nopen('{name}.started','w').close()\nwhile not os.path.exists('{name}.go'): time.sleep(0.01)"
@@ -364,7 +402,9 @@ async def until_exists(*paths: Path) -> None:
 
 
 @pytest.mark.promise("C3", "C4")
-async def test_three_run_at_once_and_the_rest_wait_in_order(handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_three_run_at_once_and_the_rest_wait_in_order(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     for number in range(1, 6):
         handler.handle_tool_execution_signal(
             approved(f"exec_{number}", "execute_command", waiting_command(f"c{number}"))
@@ -384,7 +424,9 @@ async def test_three_run_at_once_and_the_rest_wait_in_order(handler: Any, link: 
 
 
 @pytest.mark.promise("C3", "C10")
-async def test_a_full_queue_is_reported(make_handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_a_full_queue_is_reported(
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     handler = await make_handler(concurrency=1, queue_limit=1)
     for number in (1, 2, 3):
         handler.handle_tool_execution_signal(
@@ -397,7 +439,12 @@ async def test_a_full_queue_is_reported(make_handler: Any, link: Any, approved: 
 
 @pytest.mark.promise("C3", "C10")
 async def test_a_queue_that_holds_too_many_bytes_is_reported(
-    make_handler: Any, link: Any, approved: Any, cancel: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+    make_handler: MakeHandler,
+    link: RecordingLink,
+    approved: MakeApproved,
+    cancel: MakeCancel,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("byleave.client.handler.MAX_QUEUED_BYTES", 1000)
     handler = await make_handler(concurrency=1)
@@ -422,9 +469,9 @@ async def test_a_queue_that_holds_too_many_bytes_is_reported(
 
 @pytest.mark.promise("C3")
 async def test_a_fault_of_ours_is_reported_too(
-    handler: Any, link: Any, signal: Any, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*args: Any, **kwargs: Any) -> Any:
+    async def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(handler._workspace, "run", broken)
@@ -436,9 +483,9 @@ async def test_a_fault_of_ours_is_reported_too(
 
 @pytest.mark.promise("C3")
 async def test_a_tool_that_never_ends_is_given_up(
-    handler: Any, link: Any, signal: Any, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def endless(*args: Any, **kwargs: Any) -> Any:
+    async def endless(*args: object, **kwargs: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(handler._workspace, "run", endless)
@@ -449,7 +496,7 @@ async def test_a_tool_that_never_ends_is_given_up(
 
 @pytest.mark.promise("C3")
 async def test_a_name_that_is_no_text_does_not_stop_the_report(
-    handler: Any, link: Any, signal: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal, root: Path
 ) -> None:
     os.close(os.open(os.fsencode(root) + b"/bad-\xff.txt", os.O_CREAT | os.O_WRONLY))
     handler.handle_tool_execution_signal(signal("exec_1", "list_directory", {"path": "."}))
@@ -468,7 +515,7 @@ def test_a_result_that_json_cannot_hold_is_a_failure_that_says_so() -> None:
 
 @pytest.mark.promise("C3")
 async def test_where_the_journal_cannot_be_written_nothing_runs(
-    handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(line: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -483,7 +530,9 @@ async def test_where_the_journal_cannot_be_written_nothing_runs(
 
 
 @pytest.fixture
-async def busy(make_handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+async def busy(
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> ToolHandler:
     """A handler with one place, which is taken until `c1.go` is there."""
     monkeypatch.setattr("byleave.client.handler.MOMENT_SECONDS", 0.01)
     handler = await make_handler(concurrency=1)
@@ -494,7 +543,7 @@ async def busy(make_handler: Any, link: Any, approved: Any, root: Path, monkeypa
 
 @pytest.mark.promise("C3")
 async def test_the_time_of_a_queued_call_begins_when_it_is_begun(
-    busy: Any, link: Any, approved: Any, root: Path
+    busy: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     # Its own deadline passes while it waits.
     params = {"path": "b.txt", "content": "x"}
@@ -510,7 +559,7 @@ async def test_the_time_of_a_queued_call_begins_when_it_is_begun(
 
 
 async def test_a_queued_call_that_ended_on_the_server_never_runs(
-    busy: Any, link: Any, approved: Any, root: Path
+    busy: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     link.begin_failure = ConflictError("It is over.", state="failed")
     busy.handle_tool_execution_signal(approved("exec_2", "write_file", {"path": "b.txt", "content": "x"}))
@@ -522,7 +571,7 @@ async def test_a_queued_call_that_ended_on_the_server_never_runs(
 
 @pytest.mark.parametrize("late", [True, False])
 async def test_where_the_server_cannot_be_told_of_a_beginning_the_signals_own_deadline_holds(
-    busy: Any, link: Any, approved: Any, root: Path, late: bool
+    busy: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, late: bool
 ) -> None:
     link.begin_failure = UnreachableError("away")
     deadline = ago(1) if late else ago(-60)
@@ -535,7 +584,7 @@ async def test_where_the_server_cannot_be_told_of_a_beginning_the_signals_own_de
 
 
 async def test_what_waits_is_told_until_the_server_knows_and_again_when_it_forgot(
-    busy: Any, link: Any, signal: Any, cancel: Any
+    busy: ToolHandler, link: RecordingLink, signal: MakeSignal, cancel: MakeCancel
 ) -> None:
     link.failures = [UnreachableError("away")]
     busy.handle_tool_execution_signal(signal("exec_2"))
@@ -548,7 +597,9 @@ async def test_what_waits_is_told_until_the_server_knows_and_again_when_it_forgo
     assert busy._reports._confirmed == {"exec_3": True}
 
 
-async def test_what_waits_for_a_moment_costs_no_request(make_handler: Any, link: Any, signal: Any) -> None:
+async def test_what_waits_for_a_moment_costs_no_request(
+    make_handler: MakeHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     handler = await make_handler(concurrency=1)
     for number in range(20):
         handler.handle_tool_execution_signal(signal(f"exec_{number}"))
@@ -561,7 +612,9 @@ async def test_what_waits_for_a_moment_costs_no_request(make_handler: Any, link:
 
 
 @pytest.mark.promise("C7", "C10", "X21")
-async def test_calling_off_ends_the_process(handler: Any, link: Any, approved: Any, cancel: Any, root: Path) -> None:
+async def test_calling_off_ends_the_process(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, cancel: MakeCancel, root: Path
+) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
     await until_exists(root / "c1.started")
     handler.handle_tool_cancel_signal(cancel("exec_1", client_id="client_2"))
@@ -583,7 +636,7 @@ PRINTS_AND_WAITS = (
 
 @pytest.mark.parametrize("bound", [False, True], ids=["plain", "bound"])
 async def test_what_a_command_printed_before_it_was_stopped_is_reported(
-    handler: Any, link: Any, approved: Any, cancel: Any, root: Path, bound: bool
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, cancel: MakeCancel, root: Path, bound: bool
 ) -> None:
     args, seen = ["-c", PRINTS_AND_WAITS], dict[str, str]()
     if bound:
@@ -602,7 +655,7 @@ async def test_what_a_command_printed_before_it_was_stopped_is_reported(
 
 
 async def test_what_a_command_printed_before_the_client_gave_up_is_reported(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     params = {"command": "python", "args": ["-c", PRINTS_AND_WAITS]}
     deadline = timestamp(datetime.now(UTC) + timedelta(seconds=5))
@@ -614,7 +667,7 @@ async def test_what_a_command_printed_before_the_client_gave_up_is_reported(
 
 @pytest.mark.promise("C7")
 async def test_what_is_called_off_before_it_begins_never_runs(
-    handler: Any, link: Any, approved: Any, cancel: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, cancel: MakeCancel, root: Path
 ) -> None:
     handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "b.txt", "content": "x"}))
     handler.handle_tool_cancel_signal(cancel("exec_1"))
@@ -624,7 +677,7 @@ async def test_what_is_called_off_before_it_begins_never_runs(
 
 @pytest.mark.promise("C7")
 async def test_what_is_called_off_in_the_queue_never_runs(
-    make_handler: Any, link: Any, approved: Any, cancel: Any, root: Path
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, cancel: MakeCancel, root: Path
 ) -> None:
     handler = await make_handler(concurrency=1)
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", waiting_command("c1")))
@@ -642,7 +695,7 @@ async def test_what_is_called_off_in_the_queue_never_runs(
 
 @pytest.mark.promise("C5")
 async def test_a_result_whose_call_the_server_gave_up_is_sent_all_the_same(
-    handler: Any, link: Any, signal: Any
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
 ) -> None:
     link.failures = [RefusedError("no scope")]
     handler.handle_tool_execution_signal(signal("exec_1"))
@@ -653,7 +706,9 @@ async def test_a_result_whose_call_the_server_gave_up_is_sent_all_the_same(
 
 
 @pytest.mark.promise("C1", "W11")
-async def test_an_acknowledged_result_is_not_sent_again(handler: Any, link: Any, signal: Any) -> None:
+async def test_an_acknowledged_result_is_not_sent_again(
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal
+) -> None:
     link.failures = [RefusedError("no scope")]
     handler.handle_tool_execution_signal(signal("exec_1"))
     await link.until(lambda: not link.failures)
@@ -669,7 +724,7 @@ async def test_an_acknowledged_result_is_not_sent_again(handler: Any, link: Any,
 
 @pytest.mark.promise("C9")
 async def test_an_acknowledgement_is_logged_as_what_it_is(
-    handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="byleave.client")
     handler.handle_tool_execution_signal(signal("exec_1"))
@@ -685,7 +740,7 @@ async def test_an_acknowledgement_is_logged_as_what_it_is(
 
 
 @pytest.mark.promise("C1", "C4")
-async def test_approval_requests_wait_until_they_are_decided(handler: Any, request_event: Any) -> None:
+async def test_approval_requests_wait_until_they_are_decided(handler: ToolHandler, request_event: MakeRequest) -> None:
     handler.handle_tool_approval_request(request_event("approval_1"))
     handler.handle_tool_approval_request(request_event("approval_1"))
     assert [event.approval_id for event in handler.pending_approvals] == ["approval_1"]
@@ -709,7 +764,12 @@ async def test_approval_requests_wait_until_they_are_decided(handler: Any, reque
 
 @pytest.mark.promise("C8")
 async def test_dispose_ends_everything_and_reports_it(
-    make_handler: Any, link: Any, approved: Any, signal: Any, request_event: Any, root: Path
+    make_handler: MakeHandler,
+    link: RecordingLink,
+    approved: MakeApproved,
+    signal: MakeSignal,
+    request_event: MakeRequest,
+    root: Path,
 ) -> None:
     handler = await make_handler(concurrency=1)
     handler.handle_tool_approval_request(request_event("approval_1"))
@@ -734,7 +794,7 @@ async def test_dispose_ends_everything_and_reports_it(
 
 @pytest.mark.promise("C8", "C5")
 async def test_what_dispose_cannot_deliver_stays_in_the_journal(
-    make_handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("byleave.client.handler.LAST_POST_SECONDS", 0.05)
     handler = await make_handler()
@@ -751,7 +811,12 @@ async def test_what_dispose_cannot_deliver_stays_in_the_journal(
 
 @pytest.mark.promise("C6")
 async def test_a_repeated_read_is_answered_from_memory_until_the_file_changes(
-    handler: Any, link: Any, signal: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler,
+    link: RecordingLink,
+    signal: MakeSignal,
+    approved: MakeApproved,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("byleave.client.cache.SETTLED_SECONDS", 0)
     ran: list[str] = []
@@ -777,7 +842,9 @@ async def test_a_repeated_read_is_answered_from_memory_until_the_file_changes(
 
 
 @pytest.mark.promise("C6")
-async def test_the_cache_can_be_turned_off(make_handler: Any, link: Any, signal: Any, root: Path) -> None:
+async def test_the_cache_can_be_turned_off(
+    make_handler: MakeHandler, link: RecordingLink, signal: MakeSignal, root: Path
+) -> None:
     handler = await make_handler(cache_enabled=False)
     for number in (1, 2):
         handler.handle_tool_execution_signal(signal(f"exec_{number}"))
@@ -790,7 +857,11 @@ async def test_the_cache_can_be_turned_off(make_handler: Any, link: Any, signal:
 
 @pytest.mark.promise("C9")
 async def test_steps_arguments_and_failures_are_logged_at_their_levels(
-    handler: Any, link: Any, signal: Any, approved: Any, caplog: pytest.LogCaptureFixture
+    handler: ToolHandler,
+    link: RecordingLink,
+    signal: MakeSignal,
+    approved: MakeApproved,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="byleave.client")
     handler.handle_tool_execution_signal(signal("exec_1"))
@@ -809,7 +880,7 @@ async def test_steps_arguments_and_failures_are_logged_at_their_levels(
 
 @pytest.mark.promise("C9", "S")
 async def test_a_secret_in_an_error_is_not_logged(
-    handler: Any, link: Any, signal: Any, caplog: pytest.LogCaptureFixture
+    handler: ToolHandler, link: RecordingLink, signal: MakeSignal, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="byleave.client")
     secret = "ghp_" + "a1B2c3D4e5F6" * 3

@@ -5,11 +5,12 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pytest
 
-from byleave.client import checks as inspector_module
+from byleave.client import ToolHandler
+from byleave.client import inspector as inspector_module
 from byleave.client.api import ServerApi
 from byleave.client.checks import check_bound, has_approval
 from byleave.client.connection import connect_client
@@ -22,6 +23,9 @@ from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
 from byleave.workspace import DriftedError
+from harness.json_values import JsonObject
+
+from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink, StubServer
 
 pytestmark = pytest.mark.promise("A", "C2")
 
@@ -34,7 +38,7 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def command(*argv: str) -> dict[str, Any]:
+def command(*argv: str) -> JsonObject:
     return {"command": argv[0], "args": list(argv[1:])}
 
 
@@ -49,7 +53,7 @@ def asked(tool_id: str, *argv: str, client_id: str = CLIENT) -> InspectionReques
     )
 
 
-async def answer(link: Any, tool_id: str, times: int = 1) -> Inspection:
+async def answer(link: RecordingLink, tool_id: str, times: int = 1) -> Inspection:
     await link.until(lambda: sum(posted == tool_id for posted, _ in link.inspections) >= times)
     return [inspection for posted, inspection in link.inspections if posted == tool_id][-1]
 
@@ -64,7 +68,7 @@ def script(root: Path) -> Path:
 # Looking
 
 
-async def test_the_server_is_told_what_would_run(handler: Any, link: Any, script: Path) -> None:
+async def test_the_server_is_told_what_would_run(handler: ToolHandler, link: RecordingLink, script: Path) -> None:
     handler.handle_tool_inspection_request(asked("exec_1", "python", "x.py"))
     inspection = await answer(link, "exec_1")
     assert inspection.problem is None
@@ -73,7 +77,7 @@ async def test_the_server_is_told_what_would_run(handler: Any, link: Any, script
 
 
 async def test_a_repeated_question_is_answered_again_with_what_is_there_then(
-    handler: Any, link: Any, script: Path
+    handler: ToolHandler, link: RecordingLink, script: Path
 ) -> None:
     for times, content in enumerate((GOOD, "print('new')\n"), 1):
         script.write_text(content)
@@ -82,11 +86,13 @@ async def test_a_repeated_question_is_answered_again_with_what_is_there_then(
         await _idle(handler)
 
 
-async def _idle(handler: Any) -> None:
+async def _idle(handler: ToolHandler) -> None:
     await asyncio.gather(*handler._inspector._tasks.values())
 
 
-async def test_a_question_that_is_being_answered_is_not_answered_twice(handler: Any, link: Any, script: Path) -> None:
+async def test_a_question_that_is_being_answered_is_not_answered_twice(
+    handler: ToolHandler, link: RecordingLink, script: Path
+) -> None:
     for _ in range(3):
         handler.handle_tool_inspection_request(asked("exec_1", "python", "x.py"))
     await answer(link, "exec_1")
@@ -95,7 +101,7 @@ async def test_a_question_that_is_being_answered_is_not_answered_twice(handler: 
 
 
 async def test_questions_to_other_clients_and_after_the_end_are_left_alone(
-    handler: Any, link: Any, script: Path
+    handler: ToolHandler, link: RecordingLink, script: Path
 ) -> None:
     handler.handle_tool_inspection_request(asked("exec_1", "python", "x.py", client_id="client_2"))
     handler.handle_tool_inspection_request(asked("exec_2", "python", "x.py"))
@@ -115,7 +121,7 @@ async def test_questions_to_other_clients_and_after_the_end_are_left_alone(
     ],
 )
 async def test_what_this_machine_refuses_or_cannot_see_is_said(
-    handler: Any, link: Any, argv: tuple[str, ...], problem: str
+    handler: ToolHandler, link: RecordingLink, argv: tuple[str, ...], problem: str
 ) -> None:
     handler.handle_tool_inspection_request(asked("exec_1", *argv))
     inspection = await answer(link, "exec_1")
@@ -124,7 +130,7 @@ async def test_what_this_machine_refuses_or_cannot_see_is_said(
 
 
 async def test_a_program_that_is_not_installed_is_said_before_anybody_is_asked(
-    handler: Any, link: Any, script: Path, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("byleave.workspace.sandbox.environment.search_path", lambda workspace: ())
     for tool_id, argv in (("exec_1", ("git", "status")), ("exec_2", ("python", "x.py"))):
@@ -132,12 +138,14 @@ async def test_a_program_that_is_not_installed_is_said_before_anybody_is_asked(
         assert (await answer(link, tool_id)).problem == f"{argv[0]} is not installed on this machine."
 
 
-async def test_a_call_that_runs_no_file_is_bound_to_nothing(handler: Any, link: Any) -> None:
+async def test_a_call_that_runs_no_file_is_bound_to_nothing(handler: ToolHandler, link: RecordingLink) -> None:
     handler.handle_tool_inspection_request(asked("exec_1", "python", "-c", "1"))
     assert await answer(link, "exec_1") == Inspection(files=[])
 
 
-async def test_looking_takes_no_place_of_an_execution(make_handler: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_looking_takes_no_place_of_an_execution(
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     handler = await make_handler(concurrency=1)
     (root / "x.py").write_text(GOOD)
     code = "import time; print('up', flush=True); time.sleep(30)"
@@ -149,7 +157,7 @@ async def test_looking_takes_no_place_of_an_execution(make_handler: Any, link: A
 
 
 async def test_no_more_questions_are_kept_than_there_is_room_for(
-    handler: Any, link: Any, script: Path, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "WAITING", 2)
     for number in range(5):
@@ -169,7 +177,12 @@ async def test_no_more_questions_are_kept_than_there_is_room_for(
     ],
 )
 async def test_an_answer_is_tried_three_times_and_then_dropped(
-    handler: Any, link: Any, script: Path, monkeypatch: pytest.MonkeyPatch, failures: list[Exception], delivered: bool
+    handler: ToolHandler,
+    link: RecordingLink,
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: list[Exception],
+    delivered: bool,
 ) -> None:
     monkeypatch.setattr(inspector_module, "pause", lambda attempt: 0.0)
     link.failures = list(failures)
@@ -179,7 +192,7 @@ async def test_an_answer_is_tried_three_times_and_then_dropped(
     assert bool(link.inspections) is delivered
 
 
-async def test_over_http_the_answer_goes_to_the_calls_own_route(server: Any, tmp_path: Path, root: Path) -> None:
+async def test_over_http_the_answer_goes_to_the_calls_own_route(server: StubServer, tmp_path: Path, root: Path) -> None:
     settings = ClientSettings(home=tmp_path / "home", server_url=server.url, token="a.b.c")  # pyright: ignore[reportArgumentType]
     (root / "x.py").write_text(GOOD)
     connection = connect_client(settings, PROJECT, root)
@@ -196,7 +209,7 @@ async def test_over_http_the_answer_goes_to_the_calls_own_route(server: Any, tmp
     assert Inspection.model_validate(post.body).bound == {"x.py": sha(GOOD)}
 
 
-async def test_an_empty_answer_of_the_server_is_enough(server: Any) -> None:
+async def test_an_empty_answer_of_the_server_is_enough(server: StubServer) -> None:
     server.answers["/inspection"] = [(204, "")]
     async with ServerApi(server.url, "a.b.c", client_id=CLIENT) as api:
         await api.post_inspection(PROJECT, "exec_1", Inspection(files=[]))
@@ -206,7 +219,9 @@ async def test_an_empty_answer_of_the_server_is_enough(server: Any) -> None:
 # Running only what was shown
 
 
-async def test_what_was_shown_and_approved_runs(handler: Any, link: Any, approved: Any, script: Path) -> None:
+async def test_what_was_shown_and_approved_runs(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, script: Path
+) -> None:
     handler.handle_tool_inspection_request(asked("exec_1", "python", "x.py"))
     bound = (await answer(link, "exec_1")).bound
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", command("python", "x.py"), bound=bound))
@@ -215,7 +230,7 @@ async def test_what_was_shown_and_approved_runs(handler: Any, link: Any, approve
 
 @pytest.mark.parametrize("by", ["person:alice", "grant:g1"])
 async def test_a_script_that_changed_after_it_was_shown_is_drift(
-    handler: Any, link: Any, approved: Any, script: Path, by: str
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, script: Path, by: str
 ) -> None:
     script.write_text("open('ran', 'w')\n")
     event = approved("exec_1", "execute_command", command("python", "x.py"), bound={"x.py": sha(GOOD)}, approved_by=by)
@@ -231,7 +246,7 @@ async def test_a_script_that_changed_after_it_was_shown_is_drift(
     "bound", [{}, {"y.py": sha(GOOD)}, {"x.py": sha(GOOD), "y.py": "missing"}], ids=["nothing", "another", "more"]
 )
 async def test_an_answer_that_is_not_bound_to_exactly_what_runs_runs_nothing(
-    handler: Any, link: Any, approved: Any, script: Path, by: str, bound: dict[str, str]
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, script: Path, by: str, bound: dict[str, str]
 ) -> None:
     event = approved("exec_1", "execute_command", command("python", "x.py"), bound=bound, approved_by=by)
     handler.handle_tool_execution_signal(event)
@@ -241,7 +256,7 @@ async def test_an_answer_that_is_not_bound_to_exactly_what_runs_runs_nothing(
 
 
 async def test_other_digests_than_the_approved_ones_are_drift(
-    handler: Any, link: Any, approved: Any, script: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, script: Path
 ) -> None:
     shown = approved("exec_1", "execute_command", command("python", "x.py"), bound={"x.py": sha("other")})
     handler.handle_tool_execution_signal(shown.model_copy(update={"bound": {"x.py": sha(GOOD)}}))
@@ -250,7 +265,9 @@ async def test_other_digests_than_the_approved_ones_are_drift(
 
 
 @pytest.mark.promise("G7")
-async def test_in_full_mode_nothing_had_to_be_shown(handler: Any, link: Any, approved: Any, script: Path) -> None:
+async def test_in_full_mode_nothing_had_to_be_shown(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, script: Path
+) -> None:
     told = {"approved_by": "mode:full", "approval_id": None, "mode": AgentMode.FULL}
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", command("python", "x.py"), **told))
     assert (await link.report("exec_1"))["result"]["stdout"] == "good\n"
@@ -262,7 +279,7 @@ async def test_in_full_mode_nothing_had_to_be_shown(handler: Any, link: Any, app
 
 
 async def test_a_test_run_is_bound_to_the_package_it_was_shown_with(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     package = root / "package.json"
     package.write_text(json.dumps({"scripts": {"test": "echo tested"}}))
@@ -279,7 +296,7 @@ async def test_a_test_run_is_bound_to_the_package_it_was_shown_with(
 
 
 async def test_swapping_the_script_during_many_approved_runs_never_shows_the_other_output(
-    make_handler: Any, link: Any, approved: Any, root: Path
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     handler = await make_handler()
     script, other = root / "x.py", root / "y.py"
@@ -300,9 +317,14 @@ async def test_swapping_the_script_during_many_approved_runs_never_shows_the_oth
 # Who allowed it
 
 
-def verdict(**changes: Any) -> Verdict:
-    finding = Finding(level=VerdictLevel.MEDIUM, reason="Runs.", rule="x", always_asks=changes.pop("always", False))
-    return Verdict(level=VerdictLevel.MEDIUM, findings=(finding,), **changes)
+class Judged(TypedDict, total=False):
+    always: bool
+    waived_by: str
+
+
+def verdict(*, always: bool = False, waived_by: str | None = None, runs: tuple[str, ...] = ()) -> Verdict:
+    finding = Finding(level=VerdictLevel.MEDIUM, reason="Runs.", rule="x", always_asks=always)
+    return Verdict(level=VerdictLevel.MEDIUM, findings=(finding,), waived_by=waived_by, runs=runs)
 
 
 @pytest.mark.promise("G5")
@@ -317,13 +339,13 @@ def verdict(**changes: Any) -> Verdict:
     ],
 )
 def test_a_rule_allows_only_what_this_machines_own_rules_allow(
-    signal: Any, by: str, judged: dict[str, Any], allowed: bool
+    signal: MakeSignal, by: str, judged: Judged, allowed: bool
 ) -> None:
     event = signal("exec_1", approved_by=by)
     assert has_approval(event, verdict(**judged)) is allowed
 
 
-def test_a_rule_needs_no_binding_and_a_person_does(signal: Any) -> None:
+def test_a_rule_needs_no_binding_and_a_person_does(signal: MakeSignal) -> None:
     runs = verdict(runs=("x.py",), waived_by="user 3")
     check_bound(signal("exec_1", approved_by="rule:user 3"), runs)
     with pytest.raises(DriftedError):

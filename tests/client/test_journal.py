@@ -7,13 +7,13 @@ import signal as signals
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.client import Journal
 from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES
 from byleave.protocol.errors import ConfigurationError, MachineError
+from harness.json_values import JsonObject
 
 REPORT = b'{"status":"completed","result":{"success":true}}'
 
@@ -22,7 +22,7 @@ async def acted(journal: Journal, tool_id: str, *, durable: bool = True) -> None
     await journal.acting(tool_id, "write_file", "d" * 64, durable=durable)
 
 
-def lines(directory: Path) -> list[dict[str, Any]]:
+def lines(directory: Path) -> list[JsonObject]:
     return [json.loads(line) for line in (directory / "journal.jsonl").read_text().splitlines()]
 
 

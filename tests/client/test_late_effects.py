@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from types import SimpleNamespace, TracebackType
 
 import pytest
 
+from byleave.client import ToolHandler
 from byleave.protocol.errors import ExecutionCancelled, UnreachableError
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import JsonObject
@@ -20,8 +20,10 @@ from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, stopping
 from byleave.workspace.files import writing
 from byleave.workspace.sandbox import processes
+from byleave.workspace.undo.recorder import KeptWrite, Running
+from byleave.workspace.undo.snapshots import Change
 
-from .conftest import in_seconds, make_cancel
+from .conftest import MakeApproved, MakeHandler, RecordingLink, in_seconds, make_cancel
 
 pytestmark = pytest.mark.promise("C2", "C7")
 
@@ -29,7 +31,7 @@ SOON = 0.3
 
 
 async def test_a_write_that_waits_for_a_lock_past_its_deadline_is_not_done(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     with (root / "a.txt").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -42,7 +44,9 @@ async def test_a_write_that_waits_for_a_lock_past_its_deadline_is_not_done(
     assert (root / "a.txt").read_text() == "hello\n"
 
 
-async def test_a_command_is_ended_when_its_deadline_passes(handler: Any, link: Any, approved: Any) -> None:
+async def test_a_command_is_ended_when_its_deadline_passes(
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved
+) -> None:
     params = {"command": "python", "args": ["-c", "import time; time.sleep(60)"], "timeout": 60}
     handler.handle_tool_execution_signal(approved("exec_1", "execute_command", params, deadline=in_seconds(1)))
     report = await link.report("exec_1")
@@ -51,7 +55,7 @@ async def test_a_command_is_ended_when_its_deadline_passes(handler: Any, link: A
 
 
 async def test_what_waited_in_the_queue_past_its_deadline_is_not_run_without_the_servers_word(
-    make_handler: Any, link: Any, approved: Any, root: Path
+    make_handler: MakeHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     link.begin_failure = UnreachableError("away")
     handler = await make_handler(concurrency=1)
@@ -67,13 +71,13 @@ async def test_what_waited_in_the_queue_past_its_deadline_is_not_run_without_the
 
 
 async def test_time_that_is_up_right_before_the_effect_is_seen_although_nobody_called_it_off(
-    handler: Any, link: Any, approved: Any, root: Path
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     """As after a machine slept: the clock has jumped, and no timer has come yet."""
     acting = handler._journal.acting
 
-    async def acting_slowly(*given: Any, **named: Any) -> None:
-        await acting(*given, **named)
+    async def acting_slowly(tool_id: str, tool_name: str, digest: str, *, durable: bool) -> None:
+        await acting(tool_id, tool_name, digest, durable=durable)
         # The server's clock is what deadlines are on; it is far ahead now.
         handler._checks.server_ahead += timedelta(hours=1)
 
@@ -95,7 +99,7 @@ async def test_time_that_is_up_right_before_the_effect_is_seen_although_nobody_c
     ],
 )
 async def test_the_workspace_does_nothing_past_the_time_it_is_given(
-    tmp_path: Path, root: Path, tool_name: str, params: dict[str, Any]
+    tmp_path: Path, root: Path, tool_name: str, params: JsonObject
 ) -> None:
     workspace = Workspace(root, ClientSettings(home=tmp_path / "home"))
     try:
@@ -113,8 +117,8 @@ async def test_a_write_whose_time_is_up_while_what_it_replaces_is_kept_is_not_do
     until = time.time() + 3600
     keep = UndoRecorder.keep_old
 
-    def slowly(*given: Any) -> None:
-        keep(*given)
+    def slowly(recorder: UndoRecorder, write: KeptWrite, replacing: writing.Replacing) -> None:
+        keep(recorder, write, replacing)
         monkeypatch.setattr(stopping, "time", SimpleNamespace(time=lambda: until + 1))
 
     monkeypatch.setattr(UndoRecorder, "keep_old", slowly)
@@ -149,8 +153,10 @@ class _Limit:
     async def __aenter__(self) -> None:
         await self._over.__aenter__()
 
-    async def __aexit__(self, *error: Any) -> None:
-        await self._over.__aexit__(*error)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._over.__aexit__(kind, error, trace)
 
     def is_up(self) -> None:
         """Over when this returns: the call has been cancelled."""
@@ -190,7 +196,7 @@ async def test_a_command_that_had_ended_when_its_time_was_up_is_told_as_done(
     if during.startswith("its last"):
         end = processes._Tree.end
 
-        async def ending(tree: Any) -> None:
+        async def ending(tree: processes._Tree) -> None:
             await asyncio.to_thread(limit.is_up)
             await end(tree)
 
@@ -198,7 +204,7 @@ async def test_a_command_that_had_ended_when_its_time_was_up_is_told_as_done(
     else:
         look = UndoRecorder.end
 
-        def looking(recorder: UndoRecorder, running: Any) -> Any:
+        def looking(recorder: UndoRecorder, running: Running) -> dict[str, Change]:
             limit.is_up()
             return look(recorder, running)
 
@@ -211,7 +217,7 @@ async def test_a_command_that_had_ended_when_its_time_was_up_is_told_as_done(
 
 
 async def test_a_write_that_was_done_when_it_was_called_off_is_reported_as_done(
-    handler: Any, link: Any, approved: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+    handler: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync, loop, called_off = writing.sync_directory, asyncio.get_running_loop(), threading.Event()
     event = make_cancel("exec_1")

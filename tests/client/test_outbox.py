@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,8 @@ from byleave.client.outbox import LiveOutput, Outbox, pause
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.states import ExecutionStatus
+
+from .conftest import RecordingLink
 
 REPORT = b'{"status":"completed","result":{}}'
 PROJECT = "project_1"
@@ -27,14 +28,14 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 
 
 @pytest.fixture
-async def outbox(link: Any, journal: Journal) -> AsyncIterator[Outbox]:
+async def outbox(link: RecordingLink, journal: Journal) -> AsyncIterator[Outbox]:
     outbox = Outbox(link, PROJECT, journal, 3)
     yield outbox
     await outbox.close()
 
 
 @pytest.mark.promise("C5")
-async def test_a_result_is_tried_three_times(link: Any, journal: Journal, outbox: Outbox) -> None:
+async def test_a_result_is_tried_three_times(link: RecordingLink, journal: Journal, outbox: Outbox) -> None:
     link.failures = [UnreachableError("down")] * 2
     await journal.done("exec_1", REPORT, durable=False)
     assert await outbox.send("exec_1")
@@ -44,7 +45,7 @@ async def test_a_result_is_tried_three_times(link: Any, journal: Journal, outbox
 
 @pytest.mark.promise("C5")
 async def test_what_fails_three_times_is_kept_and_sent_on_reconnection(
-    link: Any, journal: Journal, outbox: Outbox
+    link: RecordingLink, journal: Journal, outbox: Outbox
 ) -> None:
     link.failures = [UnreachableError("down")] * 3
     await journal.done("exec_1", REPORT, durable=False)
@@ -58,7 +59,9 @@ async def test_what_fails_three_times_is_kept_and_sent_on_reconnection(
 
 
 @pytest.mark.promise("C5")
-async def test_sending_again_stops_where_the_server_is_still_away(link: Any, journal: Journal, outbox: Outbox) -> None:
+async def test_sending_again_stops_where_the_server_is_still_away(
+    link: RecordingLink, journal: Journal, outbox: Outbox
+) -> None:
     link.failures = [UnreachableError("down")] * 3
     await journal.done("exec_1", REPORT, durable=False)
     await journal.done("exec_2", REPORT, durable=False)
@@ -69,7 +72,7 @@ async def test_sending_again_stops_where_the_server_is_still_away(link: Any, jou
 
 @pytest.mark.promise("C5")
 async def test_what_is_kept_is_also_tried_while_the_stream_stays_up(
-    link: Any, journal: Journal, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+    link: RecordingLink, journal: Journal, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("byleave.client.outbox.TRY_AGAIN_SECONDS", 0.01)
     link.failures = [ConfigurationError("The token is not valid.")] * 2
@@ -80,7 +83,7 @@ async def test_what_is_kept_is_also_tried_while_the_stream_stays_up(
 
 @pytest.mark.parametrize("answer", [NotFound("unknown"), ConflictError("over", state="timeout")])
 async def test_a_result_nobody_wants_any_more_is_dropped(
-    link: Any, journal: Journal, outbox: Outbox, answer: Exception
+    link: RecordingLink, journal: Journal, outbox: Outbox, answer: Exception
 ) -> None:
     link.failures = [answer]
     await journal.done("exec_1", REPORT, durable=False)
@@ -90,7 +93,7 @@ async def test_a_result_nobody_wants_any_more_is_dropped(
 
 
 async def test_a_result_the_server_cannot_read_is_replaced_once_by_a_failure(
-    link: Any, journal: Journal, outbox: Outbox
+    link: RecordingLink, journal: Journal, outbox: Outbox
 ) -> None:
     link.failures = [CallerError("result: too large")]
     await journal.done("exec_1", REPORT, durable=False)
@@ -104,7 +107,7 @@ async def test_a_result_the_server_cannot_read_is_replaced_once_by_a_failure(
     assert journal.unsent == []
 
 
-async def test_one_report_is_not_sent_twice_at_once(link: Any, journal: Journal, outbox: Outbox) -> None:
+async def test_one_report_is_not_sent_twice_at_once(link: RecordingLink, journal: Journal, outbox: Outbox) -> None:
     await journal.done("exec_1", REPORT, durable=False)
     async with link.changed:
         first = asyncio.create_task(outbox.send("exec_1"))
@@ -126,7 +129,7 @@ def test_pauses_grow_to_a_limit(attempt: int) -> None:
 # Output while a command runs
 
 
-async def test_output_is_gathered_and_keeps_its_order(link: Any) -> None:
+async def test_output_is_gathered_and_keeps_its_order(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     for stream, text in (("stdout", "a"), ("stdout", "b\n"), ("stderr", "c\n"), ("stdout", "d\n"), ("stdout", "")):
         live(stream, text)  # pyright: ignore[reportArgumentType]
@@ -141,7 +144,7 @@ async def test_output_is_gathered_and_keeps_its_order(link: Any) -> None:
     assert link.output[-1].sequence == 3
 
 
-async def test_output_leaves_in_whole_lines_and_the_rest_at_the_end(link: Any) -> None:
+async def test_output_leaves_in_whole_lines_and_the_rest_at_the_end(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", "one\ntw")
     live("stderr", "warn")
@@ -161,7 +164,7 @@ async def test_output_leaves_in_whole_lines_and_the_rest_at_the_end(link: Any) -
 
 
 @pytest.mark.promise("S")
-async def test_a_secret_in_live_output_is_masked_also_when_it_comes_in_two_halves(link: Any) -> None:
+async def test_a_secret_in_live_output_is_masked_also_when_it_comes_in_two_halves(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", f"first\nexport GITHUB={SECRET[:12]}")
     await link.until(lambda: len(link.output) == 1)
@@ -176,7 +179,7 @@ async def test_a_secret_in_live_output_is_masked_also_when_it_comes_in_two_halve
 
 
 @pytest.mark.promise("S")
-async def test_a_key_in_live_output_is_held_back_until_it_is_whole(link: Any) -> None:
+async def test_a_key_in_live_output_is_held_back_until_it_is_whole(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", f"first\n{KEY_BEGIN}\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n")
     await link.until(lambda: len(link.output) == 1)
@@ -188,7 +191,7 @@ async def test_a_key_in_live_output_is_held_back_until_it_is_whole(link: Any) ->
     assert "BKcw" not in link.output[1].text
 
 
-async def test_a_line_without_end_is_not_held_back_for_ever(link: Any) -> None:
+async def test_a_line_without_end_is_not_held_back_for_ever(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", "x" * 70_000)
     await link.until(lambda: sum(len(chunk.text) for chunk in link.output) > 60_000)
@@ -199,7 +202,7 @@ async def test_a_line_without_end_is_not_held_back_for_ever(link: Any) -> None:
 
 
 @pytest.mark.promise("S")
-async def test_a_secret_at_the_cut_of_a_line_without_end_is_masked(link: Any) -> None:
+async def test_a_secret_at_the_cut_of_a_line_without_end_is_masked(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     line = "word " * 14_000 + f"password: {SECRET} " + "word " * 500
     for at in range(0, len(line), 1024):
@@ -211,7 +214,7 @@ async def test_a_secret_at_the_cut_of_a_line_without_end_is_masked(link: Any) ->
     assert not any(SECRET[at : at + 8] in said for at in range(len(SECRET) - 8))
 
 
-async def test_a_line_cut_by_the_limit_is_not_sent(link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_cut_by_the_limit_is_not_sent(link: RecordingLink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("byleave.client.outbox.MAX_LIVE_CHARACTERS", 20)
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", f"first\n{SECRET}\n")
@@ -222,7 +225,7 @@ async def test_a_line_cut_by_the_limit_is_not_sent(link: Any, monkeypatch: pytes
     assert [chunk.text for chunk in link.output] == ["first\n"]
 
 
-async def test_pieces_are_small_and_their_sum_is_bounded(link: Any) -> None:
+async def test_pieces_are_small_and_their_sum_is_bounded(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", "é" * 39_999 + "\n")
     live("stderr", "x" * 2_000_000)
@@ -232,7 +235,7 @@ async def test_pieces_are_small_and_their_sum_is_bounded(link: Any) -> None:
     assert live._waiting == []
 
 
-async def test_lost_output_is_not_sent_again(link: Any) -> None:
+async def test_lost_output_is_not_sent_again(link: RecordingLink) -> None:
     link.output_failure = UnreachableError("down")
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", "a\n")
@@ -243,7 +246,7 @@ async def test_lost_output_is_not_sent_again(link: Any) -> None:
     assert [chunk.text for chunk in link.output] == ["a\n", "b\n"]
 
 
-async def test_the_end_does_not_wait_long_for_a_server_that_is_away(link: Any) -> None:
+async def test_the_end_does_not_wait_long_for_a_server_that_is_away(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live("stdout", "a\n")
     await link.until(lambda: len(link.output) == 1)
@@ -256,7 +259,7 @@ async def test_the_end_does_not_wait_long_for_a_server_that_is_away(link: Any) -
     assert [chunk.text for chunk in link.output] == ["a\n", "b"]
 
 
-async def test_the_end_of_a_command_nobody_saw_output_of_ends_its_relay(link: Any) -> None:
+async def test_the_end_of_a_command_nobody_saw_output_of_ends_its_relay(link: RecordingLink) -> None:
     live = LiveOutput(link, PROJECT, "exec_1")
     live.stop()
     live("stdout", "late\n")

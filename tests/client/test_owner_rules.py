@@ -1,13 +1,17 @@
 """The owner's rules on the owner's machine: held against every signal, whatever a server says, and behind links too."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from byleave.client import ToolHandler
 from byleave.gate import Gate, GateRules, Policy, parse_policy
-from byleave.protocol.overview import Layer
+from byleave.protocol.events import ExecutionSignal
+from byleave.protocol.policies import Layer
 from byleave.protocol.states import AgentMode
+from harness.json_values import JsonObject
+
+from .conftest import MakeApproved, MakeHandler, RecordingLink
 
 pytestmark = pytest.mark.promise("G9", "C2")
 
@@ -35,7 +39,7 @@ BY_MODE = {"approved_by": "mode:full", "approval_id": None, "mode": AgentMode.FU
 
 
 @pytest.fixture
-async def ruled(make_handler: Any, root: Path) -> Any:
+async def ruled(make_handler: MakeHandler, root: Path) -> ToolHandler:
     for name in ("private", "slow", "notes"):
         (root / name).mkdir()
     (root / "private" / "key.txt").write_text("mine\n")
@@ -43,7 +47,7 @@ async def ruled(make_handler: Any, root: Path) -> Any:
     return await make_handler(gate=Gate(GateRules(policy=policy)))
 
 
-async def outcome(ruled: Any, link: Any, signal: Any) -> tuple[str, str]:
+async def outcome(ruled: ToolHandler, link: RecordingLink, signal: ExecutionSignal) -> tuple[str, str]:
     ruled.handle_tool_execution_signal(signal)
     report = await link.report(signal.tool_id)
     return report["status"], report.get("error") or ""
@@ -53,7 +57,9 @@ def write(path: str) -> dict[str, str]:
     return {"path": path, "content": "x"}
 
 
-async def test_what_the_owner_allows_runs_by_that_rule(ruled: Any, link: Any, approved: Any, root: Path) -> None:
+async def test_what_the_owner_allows_runs_by_that_rule(
+    ruled: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
+) -> None:
     assert await outcome(ruled, link, approved("exec_1", "write_file", write("notes/a.md"), **BY_RULE)) == (
         "completed",
         "",
@@ -73,7 +79,7 @@ async def test_what_the_owner_allows_runs_by_that_rule(ruled: Any, link: Any, ap
     ],
 )
 async def test_a_server_cannot_claim_more_than_the_owners_rules_give(
-    ruled: Any, link: Any, approved: Any, root: Path, path: str, told: dict[str, Any]
+    ruled: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, path: str, told: JsonObject
 ) -> None:
     status, error = await outcome(ruled, link, approved("exec_1", "write_file", write(path), **told))
     assert status == "failed"
@@ -94,7 +100,7 @@ async def test_a_server_cannot_claim_more_than_the_owners_rules_give(
     ],
 )
 async def test_a_link_meets_the_rules_of_what_it_leads_to(
-    ruled: Any, link: Any, approved: Any, root: Path, tool: str, params: dict[str, Any]
+    ruled: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path, tool: str, params: JsonObject
 ) -> None:
     (root / "door").symlink_to("private")
     (root / "key").symlink_to("private/key.txt")
@@ -104,7 +110,7 @@ async def test_a_link_meets_the_rules_of_what_it_leads_to(
 
 
 async def test_an_allow_does_not_follow_a_link_out_of_what_it_names(
-    ruled: Any, link: Any, approved: Any, root: Path
+    ruled: ToolHandler, link: RecordingLink, approved: MakeApproved, root: Path
 ) -> None:
     (root / "src").mkdir()
     (root / "notes" / "src").symlink_to("../src")
@@ -113,6 +119,8 @@ async def test_an_allow_does_not_follow_a_link_out_of_what_it_names(
     assert not (root / "src" / "a.md").exists()
 
 
-async def test_a_persons_yes_beats_an_ask_but_not_a_deny(ruled: Any, link: Any, approved: Any) -> None:
+async def test_a_persons_yes_beats_an_ask_but_not_a_deny(
+    ruled: ToolHandler, link: RecordingLink, approved: MakeApproved
+) -> None:
     assert (await outcome(ruled, link, approved("exec_1", "write_file", write("slow/a.md"))))[0] == "completed"
     assert (await outcome(ruled, link, approved("exec_2", "read_file", {"path": "private/key.txt"})))[0] == "failed"

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -26,6 +25,8 @@ from byleave.protocol.errors import ConfigurationError, RefusedError
 from byleave.protocol.overview import Layer
 from byleave.protocol.verdicts import VerdictLevel
 from byleave.settings import ClientSettings
+
+from .conftest import StubServer
 
 DENY = '[[rule]]\naction = "deny"\ncommand = ["git", "push"]\n'
 ALLOW = '[[rule]]\naction = "allow"\ncommand = ["npm", "test"]\n'
@@ -267,7 +268,7 @@ class Declaring:
         await self.connection.close()
 
 
-def connecting(server: Any, settings: ClientSettings, root: Path) -> Declaring:
+def connecting(server: StubServer, settings: ClientSettings, root: Path) -> Declaring:
     chosen = settings.model_copy(update={"server_url": server.url, "token": SecretStr("a.b.c")})
     return Declaring(connect_client(chosen, "project_1", root))
 
@@ -279,7 +280,7 @@ async def connected(one: Declaring) -> None:
 
 @pytest.mark.promise("C2", "S")
 async def test_rules_are_declared_before_each_stream(
-    server: Any, settings: ClientSettings, files: dict[Layer, Path], root: Path, monkeypatch: pytest.MonkeyPatch
+    server: StubServer, settings: ClientSettings, files: dict[Layer, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("byleave.client.connection.FIRST_PAUSE_SECONDS", 0.01)
     files[Layer.USER].write_text(DENY)
@@ -302,7 +303,7 @@ async def test_rules_are_declared_before_each_stream(
 
 
 async def test_machine_without_rules_declares_that(
-    server: Any, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+    server: StubServer, home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setattr("byleave.policy_files.DEVICE_POLICY", home / "none.toml")
@@ -313,7 +314,7 @@ async def test_machine_without_rules_declares_that(
 
 
 async def test_older_server_without_the_route_is_served_all_the_same(
-    server: Any, settings: ClientSettings, root: Path
+    server: StubServer, settings: ClientSettings, root: Path
 ) -> None:
     server.answers["/policy"] = [(404, {})]
     async with connecting(server, settings, root) as one:
@@ -321,7 +322,9 @@ async def test_older_server_without_the_route_is_served_all_the_same(
 
 
 @pytest.mark.promise("S")
-async def test_server_that_refuses_the_rules_is_not_served(server: Any, settings: ClientSettings, root: Path) -> None:
+async def test_server_that_refuses_the_rules_is_not_served(
+    server: StubServer, settings: ClientSettings, root: Path
+) -> None:
     server.answers["/policy"] = [(403, {"title": "no", "status": 403, "detail": "No."})]
     async with connecting(server, settings, root) as one:
         with pytest.raises(RefusedError):

@@ -6,9 +6,9 @@ import os
 import re
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pytest
 from rich.console import Console
@@ -18,10 +18,13 @@ from byleave.client import prompts as prompts_module
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError
+from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule, GrantTerms, PastCall, Suggestion
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now
+
+from .conftest import MakeRequest
 
 MENU = "v to see all of it: "
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -32,12 +35,12 @@ SRC = Suggestion(
 WEB = Suggestion(rule=GrantRule(tool="search_web"), text="Search the web.", widest="Any text is sent.")
 
 
-def script(**changes: Any) -> SeenFile:
-    known: dict[str, Any] = {"path": "x.py", "sha256": "a" * 64, "size": 18, "text": "print(1)\n"}
-    return SeenFile(**(known | changes))
+def script(**changes: object) -> SeenFile:
+    known: dict[str, object] = {"path": "x.py", "sha256": "a" * 64, "size": 18, "text": "print(1)\n"}
+    return SeenFile.model_validate(known | changes)
 
 
-def previewing(problem: str | None = None) -> Any:
+def previewing(problem: str | None = None) -> Callable[[GrantRule], Awaitable[GrantPreview]]:
     """A server's answer to what a rule would have covered."""
     refused = PastCall(
         tool_id="exec_9",
@@ -61,6 +64,14 @@ def previewing(problem: str | None = None) -> Any:
         )
 
     return preview
+
+
+class Fetches(TypedDict, total=False):
+    """What a question can fetch from the server."""
+
+    preview: Callable[[GrantRule], Awaitable[GrantPreview]]
+    whole: Callable[[bool], Awaitable[str]]
+    change: Callable[[], Awaitable[WriteChange]]
 
 
 class Terminal:
@@ -115,12 +126,12 @@ async def terminal() -> AsyncIterator[Terminal]:
     terminal.close()
 
 
-def question(event: Any, seconds: float = 300, **more: Any) -> Question:
+def question(event: ApprovalRequested, seconds: float = 300, **more: Unpack[Fetches]) -> Question:
     loop = asyncio.get_running_loop()
     return Question(event=event, closed=loop.create_future(), until=loop.time() + seconds, **more)
 
 
-async def answer(terminal: Terminal, event: Any, *typed: str) -> Answer | None:
+async def answer(terminal: Terminal, event: ApprovalRequested, *typed: str) -> Answer | None:
     """Ask, and type each line once the question waits for it."""
     asking = asyncio.create_task(terminal.prompt.ask(question(event)))
     for text in typed:
@@ -141,7 +152,7 @@ async def walk(terminal: Terminal, asked: Question, *steps: tuple[str, str]) -> 
 
 
 @pytest.mark.promise("L4")
-async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, request_event: Any) -> None:
+async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, request_event: MakeRequest) -> None:
     asked = await answer(terminal, request_event(), "y\n")
     assert asked == Answer(allow=True)
     for part in ("MEDIUM", "write_file", "Write 3 bytes to 'a.txt'", "Writes a text file.", "5:00", "network: none"):
@@ -160,20 +171,22 @@ async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, reque
         ("deny use another file\n", Answer(allow=False, reason="use another file")),
     ],
 )
-async def test_medium_takes_short_answers(terminal: Terminal, request_event: Any, typed: str, expected: Answer) -> None:
+async def test_medium_takes_short_answers(
+    terminal: Terminal, request_event: MakeRequest, typed: str, expected: Answer
+) -> None:
     assert await answer(terminal, request_event(), typed) == expected
 
 
 @pytest.mark.parametrize(("typed", "reason"), [("\n", None), ("not here\n", "not here")])
 async def test_a_bare_no_is_asked_for_its_reason(
-    terminal: Terminal, request_event: Any, typed: str, reason: str | None
+    terminal: Terminal, request_event: MakeRequest, typed: str, reason: str | None
 ) -> None:
     told = await walk(terminal, question(request_event()), (MENU, "n\n"), ("Enter for no reason: ", typed))
     assert told == Answer(allow=False, reason=reason)
 
 
 @pytest.mark.promise("A")
-async def test_high_takes_a_second_step(terminal: Terminal, request_event: Any) -> None:
+async def test_high_takes_a_second_step(terminal: Terminal, request_event: MakeRequest) -> None:
     event = request_event(risk_level=RiskLevel.HIGH, suggestions=[SRC])
     step = "Type yes to run it all the same"
     told = await walk(
@@ -193,7 +206,7 @@ async def test_high_takes_a_second_step(terminal: Terminal, request_event: Any) 
 
 
 @pytest.mark.promise("A")
-async def test_two_lines_typed_at_once_do_not_take_two_steps(terminal: Terminal, request_event: Any) -> None:
+async def test_two_lines_typed_at_once_do_not_take_two_steps(terminal: Terminal, request_event: MakeRequest) -> None:
     event = request_event(risk_level=RiskLevel.HIGH)
     step = "anything else goes back: "
     told = await walk(terminal, question(event), (MENU, "y\nyes\n"), (step, "\n"), (MENU, "n no\n"))
@@ -204,18 +217,18 @@ async def test_two_lines_typed_at_once_do_not_take_two_steps(terminal: Terminal,
 @pytest.mark.parametrize(
     "garbage", ["\n", "   \n", "Y\n", "yy\n", "allow it\n", "y y\n", "\x1b[Ay\n", "al\u200blow\n", "s\n", "a a\n"]
 )
-async def test_anything_else_is_no_answer(terminal: Terminal, request_event: Any, garbage: str) -> None:
+async def test_anything_else_is_no_answer(terminal: Terminal, request_event: MakeRequest, garbage: str) -> None:
     assert await answer(terminal, request_event(), garbage, "n no\n") == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
-async def test_the_end_of_input_is_no_answer(terminal: Terminal, request_event: Any) -> None:
+async def test_the_end_of_input_is_no_answer(terminal: Terminal, request_event: MakeRequest) -> None:
     assert await answer(terminal, request_event(), "\x04") is None
     await terminal.until("stays open elsewhere")
 
 
 @pytest.mark.promise("A")
-async def test_a_terminal_that_went_away_is_no_answer(terminal: Terminal, request_event: Any) -> None:
+async def test_a_terminal_that_went_away_is_no_answer(terminal: Terminal, request_event: MakeRequest) -> None:
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
     await terminal.expect(MENU)
     os.close(terminal.person)
@@ -228,14 +241,16 @@ async def test_a_terminal_that_went_away_is_no_answer(terminal: Terminal, reques
 @pytest.mark.promise("A")
 @pytest.mark.parametrize("early", ["y\n", "y\ny\n", "y"])
 async def test_what_was_typed_before_the_question_appeared_is_thrown_away(
-    terminal: Terminal, request_event: Any, early: str
+    terminal: Terminal, request_event: MakeRequest, early: str
 ) -> None:
     terminal.type(early)
     assert await answer(terminal, request_event(), "n too early\n") == Answer(allow=False, reason="too early")
 
 
 @pytest.mark.promise("A")
-async def test_a_line_begun_in_one_question_does_not_answer_the_next(terminal: Terminal, request_event: Any) -> None:
+async def test_a_line_begun_in_one_question_does_not_answer_the_next(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
     first = question(request_event())
     asking = asyncio.create_task(terminal.prompt.ask(first))
     await terminal.expect(MENU)
@@ -248,7 +263,7 @@ async def test_a_line_begun_in_one_question_does_not_answer_the_next(terminal: T
 
 
 @pytest.mark.promise("A")
-async def test_a_question_that_is_over_is_not_shown(terminal: Terminal, request_event: Any) -> None:
+async def test_a_question_that_is_over_is_not_shown(terminal: Terminal, request_event: MakeRequest) -> None:
     over = question(request_event())
     over.closed.set_result("Allowed.")
     assert await terminal.prompt.ask(over) is None
@@ -257,7 +272,7 @@ async def test_a_question_that_is_over_is_not_shown(terminal: Terminal, request_
 
 @pytest.mark.promise("A")
 async def test_nothing_shown_can_move_the_cursor_or_pass_for_a_line_of_ours(
-    terminal: Terminal, request_event: Any
+    terminal: Terminal, request_event: MakeRequest
 ) -> None:
     evil = "\x1b]52;c;eA==\x07\x1b[2J\x9b31m\r\u202e\u200b"
     event = request_event(
@@ -291,7 +306,7 @@ async def test_a_sentence_is_said_safely(terminal: Terminal) -> None:
     assert "\x1b[2J" not in terminal.look()
 
 
-async def test_the_loop_goes_on_while_a_person_thinks(terminal: Terminal, request_event: Any) -> None:
+async def test_the_loop_goes_on_while_a_person_thinks(terminal: Terminal, request_event: MakeRequest) -> None:
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
     await terminal.expect(MENU)
     terminal.type("al")
@@ -311,7 +326,7 @@ async def test_a_prompt_needs_a_terminal(terminal: Terminal, monkeypatch: pytest
         assert isinstance(TerminalPrompt.here(), TerminalPrompt)
 
 
-async def test_input_that_is_no_terminal_is_read_too(request_event: Any) -> None:
+async def test_input_that_is_no_terminal_is_read_too(request_event: MakeRequest) -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
@@ -340,7 +355,9 @@ async def test_input_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("G8")
-async def test_similar_calls_are_allowed_by_the_rule_that_was_shown(terminal: Terminal, request_event: Any) -> None:
+async def test_similar_calls_are_allowed_by_the_rule_that_was_shown(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
     asked = question(request_event(suggestions=[THIS, SRC]), preview=previewing())
     asking = asyncio.create_task(
         walk(
@@ -366,7 +383,7 @@ async def test_similar_calls_are_allowed_by_the_rule_that_was_shown(terminal: Te
 
 
 @pytest.mark.promise("G8")
-async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal, request_event: Any) -> None:
+async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal, request_event: MakeRequest) -> None:
     edit = "Enter keeps the rule"
     told = await walk(
         terminal,
@@ -398,7 +415,7 @@ async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal,
 
 
 @pytest.mark.promise("G8")
-async def test_every_step_of_a_grant_leads_back_to_the_question(terminal: Terminal, request_event: Any) -> None:
+async def test_every_step_of_a_grant_leads_back_to_the_question(terminal: Terminal, request_event: MakeRequest) -> None:
     first = (MENU, "s\n")
     told = await walk(
         terminal,
@@ -416,7 +433,7 @@ async def test_every_step_of_a_grant_leads_back_to_the_question(terminal: Termin
 
 
 @pytest.mark.promise("G8")
-async def test_a_grant_needs_no_preview_to_be_given(terminal: Terminal, request_event: Any) -> None:
+async def test_a_grant_needs_no_preview_to_be_given(terminal: Terminal, request_event: MakeRequest) -> None:
     async def unreachable(rule: GrantRule) -> GrantPreview:
         raise UnreachableError("Cannot reach the server.")
 
@@ -435,7 +452,7 @@ async def test_a_grant_needs_no_preview_to_be_given(terminal: Terminal, request_
 
 
 @pytest.mark.promise("G8")
-async def test_what_the_server_would_not_save_is_not_asked_for(terminal: Terminal, request_event: Any) -> None:
+async def test_what_the_server_would_not_save_is_not_asked_for(terminal: Terminal, request_event: MakeRequest) -> None:
     edit = "Enter keeps the rule"
     told = await walk(
         terminal,
@@ -455,7 +472,7 @@ async def test_what_the_server_would_not_save_is_not_asked_for(terminal: Termina
     ("typed", "seconds"), [("everything\n", 3600), ("everything 30m\n", 1800), ("everything 2h\n", 7200)]
 )
 async def test_everything_takes_that_word_after_the_warning(
-    terminal: Terminal, request_event: Any, typed: str, seconds: int
+    terminal: Terminal, request_event: MakeRequest, typed: str, seconds: int
 ) -> None:
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
     step = "Type everything"
@@ -484,14 +501,16 @@ async def test_everything_takes_that_word_after_the_warning(
     ],
 )
 async def test_no_class_is_offered_where_none_can_be_given(
-    terminal: Terminal, request_event: Any, changes: dict[str, Any]
+    terminal: Terminal, request_event: MakeRequest, changes: dict[str, object]
 ) -> None:
-    await answer(terminal, request_event(**({"suggestions": [SRC]} | changes)), "s\n", "n no\n")
+    await answer(terminal, request_event("approval_1", **({"suggestions": [SRC]} | changes)), "s\n", "n no\n")
     assert "s to allow similar" not in terminal.look()
 
 
 @pytest.mark.promise("A")
-async def test_a_question_decided_elsewhere_ends_a_grant_half_given(terminal: Terminal, request_event: Any) -> None:
+async def test_a_question_decided_elsewhere_ends_a_grant_half_given(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
     asked = question(request_event(suggestions=[SRC]), preview=previewing())
     asking = asyncio.create_task(terminal.prompt.ask(asked))
     for words, text in ((MENU, "s\n"), ("Type the number of one", "1\n")):
@@ -506,7 +525,7 @@ async def test_a_question_decided_elsewhere_ends_a_grant_half_given(terminal: Te
 # What would run
 
 
-async def test_what_would_run_is_shown_with_its_digest(terminal: Terminal, request_event: Any) -> None:
+async def test_what_would_run_is_shown_with_its_digest(terminal: Terminal, request_event: MakeRequest) -> None:
     files = [
         script(text="print(1)\nprint(2)\n"),
         script(path="data.bin", text=None),
@@ -528,7 +547,7 @@ async def test_what_would_run_is_shown_with_its_digest(terminal: Terminal, reque
     assert "args:" not in shown, "the description has the arguments"
 
 
-async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: Any) -> None:
+async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: MakeRequest) -> None:
     content = "\n".join(f"line {number}" for number in range(60)) + "\n" + "x" * 1000
 
     async def whole(_: bool) -> str:
@@ -562,7 +581,7 @@ async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Termina
 
 
 async def test_m_shows_what_is_masked_and_is_offered_only_where_something_is(
-    terminal: Terminal, request_event: Any
+    terminal: Terminal, request_event: MakeRequest
 ) -> None:
     async def whole(reveal: bool) -> str:
         return "API_KEY=aB3xyz99" if reveal else "API_KEY=[masked:key, 8 characters]"
@@ -576,7 +595,7 @@ async def test_m_shows_what_is_masked_and_is_offered_only_where_something_is(
     assert await asking == Answer(allow=False, reason="no")
 
 
-async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, request_event: Any) -> None:
+async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, request_event: MakeRequest) -> None:
     async def whole(_: bool) -> str:
         raise UnreachableError("Cannot reach the server.")
 
@@ -590,7 +609,7 @@ async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, reque
     assert told == Answer(allow=True)
 
 
-async def test_a_long_line_is_shortened_and_said_so(terminal: Terminal, request_event: Any) -> None:
+async def test_a_long_line_is_shortened_and_said_so(terminal: Terminal, request_event: MakeRequest) -> None:
     await answer(terminal, request_event(tool_params={"path": "a.txt", "content": "y" * 5000}), "y\n")
     assert "v shows all of this line" in terminal.look()
 
@@ -598,12 +617,19 @@ async def test_a_long_line_is_shortened_and_said_so(terminal: Terminal, request_
 # The difference a write would make
 
 
-def changing(before: str | None, after: str | None, kind: ChangeKind = ChangeKind.CHANGE, **more: Any) -> Any:
+def changing(
+    before: str | None,
+    after: str | None,
+    kind: ChangeKind = ChangeKind.CHANGE,
+    *,
+    note: str | None = None,
+    digest: str = "d" * 64,
+) -> Callable[[], Awaitable[WriteChange]]:
     async def change() -> WriteChange:
-        shown = ShownChange(path="a.txt", kind=kind, before=before, after=after, note=more.get("note"))
+        shown = ShownChange(path="a.txt", kind=kind, before=before, after=after, note=note)
         return WriteChange(
             approval_id="approval_1",
-            digest=more.get("digest", "d" * 64),
+            digest=digest,
             change=shown,
             before_sha256="a" * 64,
             before_size=9,
@@ -613,7 +639,7 @@ def changing(before: str | None, after: str | None, kind: ChangeKind = ChangeKin
     return change
 
 
-async def shown(terminal: Terminal, event: Any, **more: Any) -> str:
+async def shown(terminal: Terminal, event: ApprovalRequested, **more: Unpack[Fetches]) -> str:
     asking = asyncio.create_task(terminal.prompt.ask(question(event, **more)))
     said = await terminal.expect(MENU)
     terminal.type("n no\n")
@@ -623,7 +649,7 @@ async def shown(terminal: Terminal, event: Any, **more: Any) -> str:
 
 
 @pytest.mark.promise("A")
-async def test_a_write_is_shown_as_the_difference_it_makes(terminal: Terminal, request_event: Any) -> None:
+async def test_a_write_is_shown_as_the_difference_it_makes(terminal: Terminal, request_event: MakeRequest) -> None:
     before = "".join(f"line {number}\n" for number in range(1, 101))
     after = before.replace("line 50\n", "line fifty\x1b[2J\n")
     said = await shown(terminal, request_event(), change=changing(before, after, note="Secrets are masked."))
@@ -636,7 +662,7 @@ async def test_a_write_is_shown_as_the_difference_it_makes(terminal: Terminal, r
     assert "@@ -47 +47 @@" in said
 
 
-async def test_a_new_file_and_a_lost_line_end_are_shown(terminal: Terminal, request_event: Any) -> None:
+async def test_a_new_file_and_a_lost_line_end_are_shown(terminal: Terminal, request_event: MakeRequest) -> None:
     said = await shown(terminal, request_event(), change=changing(None, "a\nb", ChangeKind.CREATE))
     assert "new file:" in said
     assert "  | +b [no line end]" in said
@@ -644,7 +670,7 @@ async def test_a_new_file_and_a_lost_line_end_are_shown(terminal: Terminal, requ
     assert "difference: none is to be seen" in said
 
 
-async def test_a_difference_is_bounded_in_lines_and_width(terminal: Terminal, request_event: Any) -> None:
+async def test_a_difference_is_bounded_in_lines_and_width(terminal: Terminal, request_event: MakeRequest) -> None:
     said = await shown(terminal, request_event(), change=changing("x" * 200_000, "y\n" * 100_000))
     assert "1 lines from 1 become 100000" in said
     assert "more lines of the difference: v shows all that would be written" in said
@@ -655,7 +681,7 @@ async def test_a_difference_is_bounded_in_lines_and_width(terminal: Terminal, re
 
 
 async def test_a_difference_that_cannot_be_had_is_said_and_the_question_is_put(
-    terminal: Terminal, request_event: Any, monkeypatch: pytest.MonkeyPatch
+    terminal: Terminal, request_event: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken() -> WriteChange:
         raise UnreachableError("The server is gone.")
@@ -678,7 +704,7 @@ async def test_a_difference_that_cannot_be_had_is_said_and_the_question_is_put(
 
 
 async def test_a_question_that_ends_while_the_difference_is_fetched_is_not_put(
-    terminal: Terminal, request_event: Any
+    terminal: Terminal, request_event: MakeRequest
 ) -> None:
     started = asyncio.Event()
 
@@ -696,7 +722,9 @@ async def test_a_question_that_ends_while_the_difference_is_fetched_is_not_put(
     assert terminal.look() == ""
 
 
-async def test_without_a_difference_what_is_replaced_is_still_named(terminal: Terminal, request_event: Any) -> None:
+async def test_without_a_difference_what_is_replaced_is_still_named(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
     file = SeenFile(path="a.txt", role=SeenRole.REPLACES, sha256="a" * 64, size=9000, shortened=True)
     said = await shown(terminal, request_event(inspection=Inspection(files=[file])))
     assert "replaces: 'a.txt', 9000 bytes, sha256 aaaaaaaaaaaa…, which is not shown here" in said

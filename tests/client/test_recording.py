@@ -1,11 +1,12 @@
 """What the client keeps of the calls it executes: writes and commands that may change files, under their own id."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.workspace import PathValidator, UndoHistory
+
+from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink
 
 pytestmark = pytest.mark.promise("L8-undo")
 
@@ -19,7 +20,12 @@ def entries(root: Path, home: Path) -> dict[str, list[str]]:
 
 
 async def test_a_write_and_a_command_are_kept_under_their_ids(
-    make_handler: Any, link: Any, approved: Any, signal: Any, root: Path, tmp_path: Path
+    make_handler: MakeHandler,
+    link: RecordingLink,
+    approved: MakeApproved,
+    signal: MakeSignal,
+    root: Path,
+    tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
     handler = await make_handler()

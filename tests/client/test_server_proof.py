@@ -19,15 +19,16 @@ from byleave.client import loopback as proof
 from byleave.client.loopback import is_loopback, loopback_numbers
 from byleave.protocol.errors import ByleaveError, ConfigurationError, UnreachableError
 from byleave.protocol.sign_in import proof_message
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("S")
 
 SECRET = "the server's own secret, long enough to be one"
 TOKEN = jwt.encode({"sub": "alice", "exp": 4102444800}, SECRET, algorithm="HS256")
-Answering = Callable[[dict[str, Any], int], dict[str, Any]]
+Answering = Callable[[JsonObject, int], JsonObject]
 
 
-def honest(body: dict[str, Any], port: int, *, secret: str = SECRET, host: str = "127.0.0.1") -> dict[str, Any]:
+def honest(body: JsonObject, port: int, *, secret: str = SECRET, host: str = "127.0.0.1") -> JsonObject:
     key = hmac.digest(secret.encode(), body["claims"].encode(), "sha256")
     proof = hmac.digest(key, proof_message(body["challenge"], host, port), "sha256").hex()
     return {"host": host, "port": port, "proof": proof}
@@ -38,7 +39,7 @@ class Standing:
 
     def __init__(self, answering: Answering | int) -> None:
         self.answering = answering
-        self.proofs: list[dict[str, Any]] = []
+        self.proofs: list[JsonObject] = []
         self.tokens: list[str] = []
         self.raw = ""
         self.port = 0
@@ -195,7 +196,7 @@ async def test_server_that_is_just_ending_is_tried_again() -> None:
 
 
 async def test_server_in_a_container_is_known_by_its_port() -> None:
-    def contained(body: dict[str, Any], port: int) -> dict[str, Any]:
+    def contained(body: JsonObject, port: int) -> JsonObject:
         return honest(body, port, host="172.17.0.2")
 
     async with standing(contained) as server, ServerApi(f"http://127.0.0.1:{server.port}", TOKEN) as api:

@@ -1,10 +1,10 @@
 """The gate's second half in separate processes: scripts that are seen first, grants, and the owner's rules."""
 
 import os
-from typing import Any
 
 import pytest
 
+from harness.json_values import JsonObject
 from harness.processes import Site, User
 
 pytestmark = pytest.mark.timeout(90)
@@ -17,12 +17,12 @@ async def connected(site: Site, alice: User) -> str:
     return project_id
 
 
-async def waiting(alice: User) -> dict[str, Any]:
+async def waiting(alice: User) -> JsonObject:
     [approval] = (await alice.get("/my/approvals")).body["approvals"]
     return approval
 
 
-async def confirm(alice: User, approval_id: str, **body: Any) -> Any:
+async def confirm(alice: User, approval_id: str, **body: object) -> JsonObject:
     answer = await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved", **body})
     assert answer.status == 200, answer.body
     return answer.body

@@ -3,11 +3,11 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harness.processes import Site, User, open_site
+from harness.json_values import JsonObject
+from harness.processes import Site, Stream, User, open_site
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -18,14 +18,14 @@ async def project_of(user: User) -> str:
     return answer.body["project_id"]
 
 
-async def say(user: User, project_id: str, content: str, session_id: str | None = None) -> dict[str, Any]:
+async def say(user: User, project_id: str, content: str, session_id: str | None = None) -> JsonObject:
     body = {"content": content} | ({"session_id": session_id} if session_id else {})
     answer = await user.post(f"/my/projects/{project_id}/chat/messages", body)
     assert answer.status == 202, answer.body
     return answer.body
 
 
-async def agent_says(stream: Any) -> str:
+async def agent_says(stream: Stream) -> str:
     return (await stream.until("chat.message", lambda event: event["role"] == "agent"))["content"]
 
 

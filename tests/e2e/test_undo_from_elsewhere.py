@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ async def household(tmp_path: Path) -> AsyncIterator[Household]:
         yield household
 
 
-async def done(household: Household, tool_name: str, **params: Any) -> str:
+async def done(household: Household, tool_name: str, **params: object) -> str:
     """A call of an agent that a person approved and the machine carried out."""
     async with household.agent() as agent:
         response = await agent.execute(tool_name, params)

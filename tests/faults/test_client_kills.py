@@ -12,12 +12,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.workspace.files.drafts import remove_drafts
 from harness.forks import untraced_forks
+from harness.json_values import JsonObject
 from harness.processes import Site, User, environment, open_site
 from harness.zygote import Zygote, open_zygote
 
@@ -96,7 +96,7 @@ async def keep_writing(user: User, project_id: str, file: Written, workspace: Pa
         signs.ended.set()
 
 
-async def write(user: User, project_id: str, file: Written, number: int) -> dict[str, Any]:
+async def write(user: User, project_id: str, file: Written, number: int) -> JsonObject:
     params = {"path": file.path, "content": file.content(number), "mode": "append" if file.appends else "write"}
     body = json.dumps({"project_id": project_id, "tool_name": "write_file", "tool_params": params})
     # As a file: a large text would be sent in one piece, and aiohttp warns of that.

@@ -9,13 +9,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
 from byleave.settings import ServerSettings
+from harness.json_values import Json
 
 SMALL_DISK = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size="$1" tmpfs "$0" && shift && exec "$@"')
 FULL_DISK = (*SMALL_DISK[:-1], 'mount -t tmpfs -o size=64k tmpfs "$0"; head -c 99k /dev/zero > "$0/fill"; exec "$@"')
@@ -48,7 +48,7 @@ def serving(home: Path) -> Generator[tuple[str, Path]]:
             process.terminate()
 
 
-def answer(url: str) -> tuple[int, Any]:
+def answer(url: str) -> tuple[int, Json]:
     try:
         with urllib.request.urlopen(url) as response:
             return response.status, json.load(response)

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -21,9 +21,11 @@ from byleave.protocol.states import ApprovalScope, RiskLevel
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.approvals import Question
+from byleave.store.database import Transaction
 from byleave.store.grants import NewGrant
 from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import NewExecution
+from harness.json_values import JsonObject
 from harness.records import SEAL_KEYS, Clock, Records, answer, inspected
 from harness.trouble import Trouble, TroubledDatabase
 
@@ -31,6 +33,9 @@ SCRIPT = {"command": "python", "args": ["x.py"], "timeout": 30}
 SEEN = Inspection(files=[SeenFile(path="x.py", sha256="a" * 64, text="print(1)")])
 BELOW_SRC = NewGrant(ApprovalScope.CLASS, GrantRule(tool="write_file", paths=("src/**",)), "src", 3600, None)
 THE_SCRIPT = GrantRule(tool="execute_command", command=("python", "x.py"), exact=True, files=SEEN.bound)
+
+
+R = TypeVar("R")
 
 
 class Life:
@@ -43,7 +48,7 @@ class Life:
         self.grants: list[str] = []
         self.failures = 0
 
-    async def step(self, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def step(self, work: Callable[[], Awaitable[R]]) -> R:
         self.records.clock.turn(1)
         while True:
             try:
@@ -51,7 +56,7 @@ class Life:
             except sqlite3.OperationalError:
                 self.failures += 1
 
-    def _call(self, key: str, tool: str, params: dict[str, Any]) -> NewExecution:
+    def _call(self, key: str, tool: str, params: JsonObject) -> NewExecution:
         digest = call_digest(tool, params, self.records.project.id)
         return self.records.call(
             tool_name=tool, key=key, params=plain_json(params), digest=digest, risk_level=RiskLevel.MEDIUM
@@ -122,11 +127,11 @@ class Life:
         await self.step(lambda: self.store.executions.cancel("f", user_id="alice", actor="user:alice"))
 
 
-async def told(store: Store) -> list[tuple[Any, ...]]:
+async def told(store: Store) -> list[tuple[object, ...]]:
     """Everything the record says, without ids that are made up anew each time."""
 
-    def work(transaction: Any) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
+    def work(transaction: Transaction) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
         for sql in (
             "SELECT seq, kind, ref, target FROM events ORDER BY seq",
             "SELECT seq, action, execution_id, substr(actor, 1, 6) AS actor FROM audit ORDER BY seq",
@@ -143,7 +148,7 @@ async def told(store: Store) -> list[tuple[Any, ...]]:
 
 @pytest.mark.promise("W11", "D", "G8")
 async def test_any_single_failure_leaves_grants_their_uses_and_what_they_let_go_whole(tmp_path: Path) -> None:
-    clean: list[tuple[Any, ...]] = []
+    clean: list[tuple[object, ...]] = []
     fail_at = 0
     empty = await Store.open(ServerSettings(home=tmp_path / "empty", durability="normal"), seal_keys=SEAL_KEYS)
     project = await empty.chat.create_project("alice", "demo")

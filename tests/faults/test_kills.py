@@ -4,11 +4,11 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.forks import untraced_forks
+from harness.json_values import JsonObject
 from harness.processes import User, open_site
 
 pytestmark = pytest.mark.timeout(120)
@@ -125,7 +125,7 @@ print("done")
 """
 
 
-async def run_slow(user: User, project_id: str) -> dict[str, Any]:
+async def run_slow(user: User, project_id: str) -> JsonObject:
     call = await user.execute(project_id, "execute_command", command="python", args=["slow.py"], timeout=60)
     answer = await user.post(f"/my/approvals/{call['approval_id']}/confirm", {"decision": "approved"})
     assert answer.status == 200, answer.body

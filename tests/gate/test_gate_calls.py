@@ -2,7 +2,6 @@
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +11,7 @@ import byleave.gate
 from byleave.gate import Gate
 from byleave.protocol.states import ErrorType
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
+from harness.json_values import Json, JsonObject
 
 GATE = Gate()
 
@@ -29,7 +29,7 @@ def test_unknown_tool_is_refused_and_told_the_six(name: str) -> None:
 
 @pytest.mark.promise("T1")
 def test_script_names_are_the_same_tools() -> None:
-    calls: dict[str, dict[str, Any]] = {
+    calls: dict[str, JsonObject] = {
         "readFile": {"path": "a"},
         "writeFile": {"path": "a.py", "content": ""},
         "runCommand": {"command": "ls"},
@@ -87,14 +87,14 @@ def test_defaults_are_filled_in() -> None:
         ("search_web", {"query": "x\x1b"}, "query"),
     ],
 )
-def test_wrong_parameters_are_refused_with_the_field_named(tool: str, params: dict[str, Any], field: str) -> None:
+def test_wrong_parameters_are_refused_with_the_field_named(tool: str, params: JsonObject, field: str) -> None:
     verdict = GATE.judge(tool, params).verdict
     assert verdict.refused
     assert verdict.error_type is ErrorType.INVALID
     assert field in verdict.findings[0].reason
 
 
-_CYCLE: list[Any] = ["a"]
+_CYCLE: list[object] = ["a"]
 _CYCLE.append(_CYCLE)
 
 
@@ -137,7 +137,7 @@ def test_a_whole_character_outside_the_basic_plane_is_fine() -> None:
 
 @pytest.mark.promise("W4")
 @pytest.mark.parametrize("params", [None, 3, "x", [], [["path", "a"]], True])
-def test_parameters_that_are_no_object_are_refused(params: Any) -> None:
+def test_parameters_that_are_no_object_are_refused(params: Json) -> None:
     verdict = GATE.judge("read_file", params).verdict
     assert verdict.refused
     assert verdict.error_type is ErrorType.INVALID
@@ -145,7 +145,7 @@ def test_parameters_that_are_no_object_are_refused(params: Any) -> None:
 
 @pytest.mark.promise("W4")
 @pytest.mark.parametrize("name", [None, 3, ["read_file"], {}])
-def test_name_that_is_no_text_is_refused(name: Any) -> None:
+def test_name_that_is_no_text_is_refused(name: Json) -> None:
     assert GATE.judge(name, {}).verdict.refused
 
 
@@ -177,7 +177,7 @@ def test_without_a_sandbox_reads_ask_too() -> None:
 def test_a_fault_inside_the_gate_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: object) -> None:
         raise RuntimeError("bug")
 
     monkeypatch.setattr(gate.risk, "assess_write", fail)
@@ -199,7 +199,7 @@ FIELDS = st.sampled_from(sorted({field for spec in TOOLS.values() for field in s
 @pytest.mark.promise("W4", "S")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(sorted(TOOLS)) | JSON, params=JSON | st.dictionaries(FIELDS, JSON, max_size=4))
-def test_judge_never_raises_on_any_json(name: Any, params: Any) -> None:
+def test_judge_never_raises_on_any_json(name: Json, params: Json) -> None:
     verdict = GATE.judge(name, params, workspace="/home/user/ws").verdict
     assert verdict.findings
     assert verdict.refused == (verdict.error_type is not None)

@@ -2,18 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.gate import Gate, check_path
 from byleave.protocol.verdicts import Verdict
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G1", "S")
 
 WORKSPACE = "/home/user/ws"
 GATE = Gate()
-CASES: list[dict[str, Any]] = [
+CASES: list[JsonObject] = [
     json.loads(line) for line in Path(__file__).with_name("cases").joinpath("paths.jsonl").read_text().splitlines()
 ]
 PINNED_AS_REFUSED = {"path-015"}
@@ -21,7 +21,7 @@ PINNED_AS_REFUSED = {"path-015"}
 
 
 def judge(operation: str, path: str, workspace: str | None = WORKSPACE) -> Verdict:
-    tools: dict[str, tuple[str, dict[str, Any]]] = {
+    tools: dict[str, tuple[str, JsonObject]] = {
         "read": ("read_file", {"path": path}),
         "write": ("write_file", {"path": path, "content": "x"}),
         "list": ("list_directory", {"path": path}),
@@ -31,18 +31,18 @@ def judge(operation: str, path: str, workspace: str | None = WORKSPACE) -> Verdi
     return GATE.judge(name, params, workspace=workspace).verdict
 
 
-def path_of(case: dict[str, Any]) -> str:
+def path_of(case: JsonObject) -> str:
     if case.get("placeholder"):
         return "a" * 251 + ".txt"
     return case["path"].replace("{WSNAME}", "ws").replace("{WS}", WORKSPACE)
 
 
-def decidable(case: dict[str, Any]) -> bool:
+def decidable(case: JsonObject) -> bool:
     return case["expect"] == "OK" or case["setup"].startswith(("files src", "Windows client"))
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES if decidable(case)])
-def test_labelled_path_is_judged_as_labelled(case: dict[str, Any]) -> None:
+def test_labelled_path_is_judged_as_labelled(case: JsonObject) -> None:
     refused = case["expect"] == "REFUSE" or case["id"] in PINNED_AS_REFUSED
     assert judge(case["op"], path_of(case)).refused is refused, case["why"]
 

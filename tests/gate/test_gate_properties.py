@@ -11,7 +11,6 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from byleave.gate import Gate, GateRules
 from byleave.gate.commands.tables import CommandTable, Kind, Option, Style
 from harness.argv import Line, lines
+from harness.json_values import JsonObject
 from harness.respelling import variants, with_dashes
 from harness.second_opinion import objection, readable
 
@@ -35,7 +35,7 @@ OPEN_GATE = Gate(GateRules(allowed_commands=frozenset(TABLES)))
 RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
 READERS = ("grep", "ls", "cat", "head", "tail", "wc", "date")
 FOLDER = Path(__file__).with_name("cases")
-CASES: list[dict[str, Any]] = [json.loads(line) for line in FOLDER.joinpath("commands.jsonl").read_text().splitlines()]
+CASES: list[JsonObject] = [json.loads(line) for line in FOLDER.joinpath("commands.jsonl").read_text().splitlines()]
 FLOORS = [
     ([arg.replace("{WS}", WORKSPACE) for arg in case["argv"]], RANKS[case.get("floor", case["expect"])])
     for case in CASES

@@ -16,6 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from harness.json_values import JsonObject
+
 LIMIT_SECONDS = 30
 
 
@@ -28,7 +30,7 @@ class Sent:
     trace_id: str
     span_id: str
     parent_id: str
-    attributes: dict[str, Any]
+    attributes: JsonObject
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Collector:
             self.news.notify_all()
 
 
-def _attributes(pairs: Any) -> dict[str, Any]:
+def _attributes(pairs: Any) -> JsonObject:
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "string_value") for pair in pairs}
 
 

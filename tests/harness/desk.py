@@ -6,7 +6,6 @@ import posixpath
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from byleave.bus import ConnectedClient, MemoryBus, Presence
 from byleave.calls.approvals import ApprovalManager
@@ -17,17 +16,18 @@ from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.settings import ServerSettings
 from byleave.store import ProjectRow, SessionRow, Store, StoredEvent
 from byleave.store.ledger import feed_topic
+from harness.json_values import JsonObject
 from harness.records import SEAL_KEYS
 
 Report = CompletedReport | FailedReport
-Answer = Callable[[dict[str, Any]], Awaitable[Report] | Report]
+Answer = Callable[[JsonObject], Awaitable[Report] | Report]
 
 
 def completed(**result: object) -> CompletedReport:
     return CompletedReport(status="completed", result={"success": True, **result})
 
 
-def nothing_there(request: dict[str, Any]) -> Inspection:
+def nothing_there(request: JsonObject) -> Inspection:
     """What a machine says of a write to a new file."""
     path = posixpath.normpath(request["tool_params"]["path"])
     return Inspection(files=[SeenFile(path=path, role=SeenRole.REPLACES, sha256="missing")])
@@ -53,16 +53,16 @@ class Desk:
         client_id: str = "c1",
         workspace: str = "/ws",
         isolation: str = "bwrap",
-        sees: Callable[[dict[str, Any]], Inspection | None] = lambda request: None,
-        replaces: Callable[[dict[str, Any]], Inspection | None] = nothing_there,
+        sees: Callable[[JsonObject], Inspection | None] = lambda request: None,
+        replaces: Callable[[JsonObject], Inspection | None] = nothing_there,
         looks: bool = True,
-    ) -> AsyncGenerator[list[dict[str, Any]]]:
+    ) -> AsyncGenerator[list[JsonObject]]:
         """A connected client that answers signals, and `sees` what calls would run, and what a write `replaces`; yields
         the signals it got."""
-        signals: list[dict[str, Any]] = []
+        signals: list[JsonObject] = []
         tasks: set[asyncio.Task[None]] = set()
 
-        async def act(signal: dict[str, Any]) -> None:
+        async def act(signal: JsonObject) -> None:
             report = answer(signal)
             if not isinstance(report, CompletedReport | FailedReport):
                 report = await report
@@ -70,7 +70,7 @@ class Desk:
                 signal["tool_id"], report, user_id="alice", project_id=self.project.id, client_id=client_id
             )
 
-        async def look(request: dict[str, Any]) -> None:
+        async def look(request: JsonObject) -> None:
             name, params = request["tool_name"], request["tool_params"]
             inspection = (replaces if name == "write_file" else sees)(request)
             if inspection is None and name != "write_file" and not Gate().judge(name, params).verdict.runs:

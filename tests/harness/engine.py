@@ -8,9 +8,9 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from byleave.protocol.engine import ENGINE_PROTOCOL
+from harness.json_values import Json, JsonObject
 
 from .processes import LIMIT_SECONDS, environment
 
@@ -18,10 +18,10 @@ from .processes import LIMIT_SECONDS, environment
 class EngineError(Exception):
     """What the engine answered instead of a result."""
 
-    def __init__(self, error: dict[str, Any]) -> None:
+    def __init__(self, error: JsonObject) -> None:
         super().__init__(error["message"])
         self.code: int = error["code"]
-        self.data: dict[str, Any] = error.get("data", {})
+        self.data: JsonObject = error.get("data", {})
 
 
 class Editor:
@@ -29,22 +29,22 @@ class Editor:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.told: list[tuple[str, dict[str, Any]]] = []
-        self.unasked: list[dict[str, Any]] = []
+        self.told: list[tuple[str, JsonObject]] = []
+        self.unasked: list[JsonObject] = []
         """Answers to what was no request of `ask`."""
         self._news = asyncio.Condition()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._answers: dict[int, asyncio.Future[Json]] = {}
         self._numbers = itertools.count(1)
         self._reading = asyncio.create_task(self._read())
 
-    async def ask(self, name: str, /, **params: Any) -> Any:
+    async def ask(self, name: str, /, **params: object) -> Json:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self.send({"jsonrpc": "2.0", "id": number, "method": name, "params": params})
         async with asyncio.timeout(LIMIT_SECONDS):
             return await answer
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: object) -> None:
         body = json.dumps(message).encode()
         await self.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
@@ -53,10 +53,10 @@ class Editor:
         self.process.stdin.write(data)
         await self.process.stdin.drain()
 
-    async def hears(self, method: str, where: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
+    async def hears(self, method: str, where: Callable[[JsonObject], bool] = lambda _: True) -> JsonObject:
         """The first notification of a kind, from the beginning."""
 
-        def found() -> list[dict[str, Any]]:
+        def found() -> list[JsonObject]:
             return [params for name, params in self.told if name == method and where(params)]
 
         async with asyncio.timeout(LIMIT_SECONDS), self._news:

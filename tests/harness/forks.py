@@ -26,7 +26,7 @@ import termios
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, NoReturn, TextIO, cast
+from typing import IO, NoReturn, TextIO, TypedDict, cast
 
 from byleave.cli.main import run as run_byleave
 from byleave.gate import Gate
@@ -37,6 +37,15 @@ TRACING = {name: value for name, value in os.environ.items() if name.startswith(
 """What has coverage trace a process, kept from before the first test: one that is not traced is without it."""
 _MOST_BYTES = 1 << 20
 _NUMBER = struct.Struct("i")
+
+
+class Wanted(TypedDict):
+    """A start as it is asked for over the socket."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    terminal: bool
 
 
 class Forked:
@@ -141,7 +150,7 @@ class Forks:
         self,
         arguments: tuple[str, ...],
         env: Mapping[str, str],
-        cwd: Path | None = None,
+        cwd: Path | str | None = None,
         *,
         stdin: int | None = None,
         output: int | None = None,
@@ -161,7 +170,7 @@ class Forks:
             pid, status = self._fork(arguments, env, cwd, (stdin, out_end, err_end), own_terminal=False)
         return Forked(pid, status, open(out, encoding="utf-8"), open(err, encoding="utf-8"))
 
-    def run(self, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path | None, stdin: bytes) -> Forked:
+    def run(self, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path | str | None, stdin: bytes) -> Forked:
         """Start `byleave` with this as its input."""
         with contextlib.ExitStack() as ends:
             ours = os.memfd_create("stdin")
@@ -180,12 +189,17 @@ class Forks:
         self,
         arguments: tuple[str, ...],
         env: Mapping[str, str],
-        cwd: Path | None,
+        cwd: Path | str | None,
         streams: tuple[int, int, int],
         *,
         own_terminal: bool,
     ) -> tuple[int, int]:
-        wanted = {"argv": arguments, "env": dict(env), "cwd": str(cwd or Path.cwd()), "terminal": own_terminal}
+        wanted: Wanted = {
+            "argv": list(arguments),
+            "env": dict(env),
+            "cwd": str(cwd or Path.cwd()),
+            "terminal": own_terminal,
+        }
         status, status_end = os.pipe()
         with self._one_at_a_time:
             control = self._control()
@@ -241,7 +255,7 @@ def _load() -> None:
     gc.freeze()  # so that a collection in a fork does not copy what was loaded
 
 
-def _serve(control: socket.socket) -> dict[str, Any] | None:
+def _serve(control: socket.socket) -> Wanted | None:
     """Fork for each request: its words in the fork, None in here when the owner is gone."""
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -282,7 +296,7 @@ def _tell_ends(running: dict[int, int]) -> None:
             os.close(pipe)
 
 
-def _become(wanted: dict[str, Any], streams: list[int]) -> dict[str, Any]:
+def _become(wanted: Wanted, streams: list[int]) -> Wanted:
     os.setsid()
     if wanted["terminal"]:
         fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)

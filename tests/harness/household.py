@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from pydantic import SecretStr
 
@@ -24,6 +24,7 @@ from byleave.protocol.states import Scope
 from byleave.sdk import Agent
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import ClientSettings, ServerSettings
+from harness.options import ServerOptions
 
 SECRET = "a secret of the tests, long enough to be one"
 LIMIT_SECONDS = 30
@@ -65,7 +66,7 @@ class Person:
     async def reject(self, approval_id: str, reason: str) -> None:
         await self.api.reject(self.project_id, approval_id, RejectBody(reason=reason))
 
-    async def until(self, kind: str, **wanted: Any) -> FeedEvent:
+    async def until(self, kind: str, **wanted: object) -> FeedEvent:
         """The first event of this kind (and with these values), also one that came already."""
 
         def found() -> FeedEvent | None:
@@ -108,18 +109,24 @@ class Household:
     def agent_token(self) -> str:
         return self.token()
 
-    def agent(self, **options: Any) -> Agent:
+    def agent(self, *, name: str | None = None) -> Agent:
         """An agent that runs elsewhere, with a token that can approve nothing; each time the same one."""
-        return Agent(self.url, self.agent_token, self.project_id, **options)
+        return Agent(self.url, self.agent_token, self.project_id, name=name)
 
 
 @asynccontextmanager
-async def open_household(tmp_path: Path, **settings: Any) -> AsyncGenerator[Household]:
+async def open_household(tmp_path: Path, **settings: Unpack[ServerOptions]) -> AsyncGenerator[Household]:
     """Server settings may be given by name, such as `medium_timeout_seconds=1`."""
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     workspace.mkdir(exist_ok=True)
-    usual: dict[str, Any] = {"home": home, "secret": SecretStr(SECRET), "model": "offline", "durability": "normal"}
-    server_settings = ServerSettings(**(usual | settings))
+    chosen: ServerOptions = {
+        "home": home,
+        "secret": SecretStr(SECRET),
+        "model": "offline",
+        "durability": "normal",
+        **settings,
+    }
+    server_settings = ServerSettings(**chosen)
     async with AsyncExitStack() as ends:
         up: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(server_settings, "127.0.0.1", 0, ready=up.set_result))
@@ -152,7 +159,7 @@ async def _left(serving: "asyncio.Task[None]", up: "asyncio.Future[Listening]") 
     await _end(serving)
 
 
-async def _end(task: "asyncio.Task[Any]") -> None:
+async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.gather(task, return_exceptions=True)

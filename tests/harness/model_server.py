@@ -19,9 +19,11 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Literal, TypedDict, Unpack, cast
 
 from aiohttp import web
+
+from harness.json_values import JsonObject
 
 MODEL = "scripted"
 WAIT_SECONDS = 20
@@ -34,7 +36,7 @@ class Call:
     """One tool call of the model."""
 
     name: str
-    arguments: dict[str, Any] | str
+    arguments: JsonObject | str
     id: str | None = None
     """Left out: `call_N_I`, for the I-th call of the N-th request."""
 
@@ -59,22 +61,49 @@ class Turn:
     """Send nothing but the headers until `server.let_go()`."""
 
 
-def say(text: str, **options: Any) -> Turn:
+class TurnOptions(TypedDict, total=False):
+    """Fields of `Turn` that may be given beside its words and calls."""
+
+    usage: tuple[int, int]
+    finish: Literal["stop", "length", "content_filter"]
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    hang_up: bool
+    endless: bool
+    held: bool
+
+
+def say(text: str, **options: Unpack[TurnOptions]) -> Turn:
     """An answer in words."""
     return Turn(text=text, **options)
 
 
-def call(name: str, arguments: dict[str, Any] | str, id: str | None = None, **options: Any) -> Turn:  # noqa: A002
+def call(
+    name: str,
+    arguments: JsonObject | str,
+    id: str | None = None,  # noqa: A002
+    *,
+    text: str = "",
+    **options: Unpack[TurnOptions],
+) -> Turn:
     """One tool call."""
-    return Turn(calls=(Call(name, arguments, id),), **options)
+    return Turn(calls=(Call(name, arguments, id),), text=text, **options)
 
 
-def calls(*wanted: Call | tuple[Any, ...], **options: Any) -> Turn:
+def calls(
+    *wanted: Call | tuple[str, JsonObject | str, str] | tuple[str, JsonObject | str],
+    text: str = "",
+    **options: Unpack[TurnOptions],
+) -> Turn:
     """Several tool calls at once: `Call`s, or tuples of the same."""
-    return Turn(calls=tuple(one if isinstance(one, Call) else Call(*one) for one in wanted), **options)
+    return Turn(text=text, calls=tuple(one if isinstance(one, Call) else _call(one) for one in wanted), **options)
 
 
-def nothing(**options: Any) -> Turn:
+def _call(one: tuple[str, JsonObject | str, str] | tuple[str, JsonObject | str]) -> Call:
+    return Call(one[0], one[1], one[2] if len(one) == 3 else None)
+
+
+def nothing(**options: Unpack[TurnOptions]) -> Turn:
     """An empty answer."""
     return Turn(**options)
 
@@ -92,7 +121,7 @@ class Asked:
     number: int
     """Counted from 0."""
     api: Literal["chat", "responses"]
-    body: dict[str, Any]
+    body: JsonObject
     headers: dict[str, str]
     instructions: str = ""
     """The system prompt."""
@@ -116,7 +145,7 @@ class Asked:
     @property
     def tools(self) -> list[str]:
         """Names of the tools that are offered."""
-        offered = cast(list[dict[str, Any]], self.body.get("tools") or [])
+        offered = cast(list[JsonObject], self.body.get("tools") or [])
         return [tool.get("name") or tool.get("function", {}).get("name") for tool in offered]
 
 
@@ -270,10 +299,10 @@ def _arguments(one: Call) -> str:
     return one.arguments if isinstance(one.arguments, str) else json.dumps(one.arguments)
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     """Text of a message, which may be a list of parts."""
     if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in cast(list[dict[str, Any]], content))
+        return "".join(str(part.get("text", "")) for part in cast(list[JsonObject], content))
     return "" if content is None else str(content)
 
 
@@ -311,12 +340,12 @@ def _chat_finish(turn: Turn) -> str:
     return "tool_calls" if turn.calls and turn.finish == "stop" else turn.finish
 
 
-def _chat_call(one: Call) -> dict[str, Any]:
+def _chat_call(one: Call) -> JsonObject:
     return {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": _arguments(one)}}
 
 
-def _chat_answer(asked: Asked, turn: Turn) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text or None, "refusal": None}
+def _chat_answer(asked: Asked, turn: Turn) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": turn.text or None, "refusal": None}
     if turn.calls:
         message["tool_calls"] = [_chat_call(one) for one in turn.calls]
     choice = {"index": 0, "message": message, "finish_reason": _chat_finish(turn), "logprobs": None}
@@ -331,7 +360,7 @@ def _chat_answer(asked: Asked, turn: Turn) -> dict[str, Any]:
 
 
 def _chat_stream(asked: Asked, turn: Turn) -> Generator[bytes]:
-    def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    def chunk(delta: JsonObject, finish: str | None = None, **more: object) -> bytes:
         data = {
             "id": f"chatcmpl-{asked.number}",
             "object": "chat.completion.chunk",
@@ -362,7 +391,7 @@ def _chat_stream(asked: Asked, turn: Turn) -> Generator[bytes]:
 
 
 def _read_responses(asked: Asked) -> Asked:
-    given: str | list[dict[str, Any]] = asked.body.get("input", [])
+    given: str | list[JsonObject] = asked.body.get("input", [])
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     instructions = [_text(asked.body.get("instructions"))]
     prompts: list[str] = []
@@ -385,8 +414,8 @@ def _read_responses(asked: Asked) -> Asked:
     return replace(asked, instructions=told, prompts=tuple(prompts), steps=steps)
 
 
-def _response_items(asked: Asked, turn: Turn) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
+def _response_items(asked: Asked, turn: Turn) -> list[JsonObject]:
+    items: list[JsonObject] = []
     if turn.text:
         content = {"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}
         items.append(
@@ -412,7 +441,7 @@ def _response_items(asked: Asked, turn: Turn) -> list[dict[str, Any]]:
     return items
 
 
-def _response(asked: Asked, turn: Turn, status: str) -> dict[str, Any]:
+def _response(asked: Asked, turn: Turn, status: str) -> JsonObject:
     done = status == "completed"
     if done and turn.finish != "stop":
         status = "incomplete"
@@ -448,7 +477,7 @@ def _response(asked: Asked, turn: Turn, status: str) -> dict[str, Any]:
 def _response_stream(asked: Asked, turn: Turn) -> Generator[bytes]:
     sequence = -1
 
-    def event(kind: str, **data: Any) -> bytes:
+    def event(kind: str, **data: object) -> bytes:
         nonlocal sequence
         sequence += 1
         return f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': sequence, **data})}\n\n".encode()

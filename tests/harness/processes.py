@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import aiohttp
 
@@ -22,6 +22,7 @@ from byleave.cli.token import DEFAULT_SCOPES
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
 from byleave.settings import ServerSettings
+from harness.json_values import Json, JsonObject
 
 from .forks import Forked, Forks
 from .ports import free_port
@@ -210,7 +211,7 @@ async def open_site(root: Path, forks: Forks | None = None, **settings: str) -> 
 @dataclass
 class Answer:
     status: int
-    body: Any
+    body: Json
 
 
 class User:
@@ -229,14 +230,14 @@ class User:
         async with self.http.post(self.url + path, json=body if body is not None else {}) as answer:
             return Answer(answer.status, await answer.json(content_type=None))
 
-    async def execute(self, project_id: str, tool_name: str, **params: object) -> dict[str, Any]:
+    async def execute(self, project_id: str, tool_name: str, **params: object) -> JsonObject:
         answer = await self.post(
             "/my/tools/execute", {"project_id": project_id, "tool_name": tool_name, "tool_params": params}
         )
         assert answer.status == 200, answer.body
         return answer.body
 
-    async def end_of(self, tool_id: str) -> dict[str, Any]:
+    async def end_of(self, tool_id: str) -> JsonObject:
         """The execution once it has ended."""
         answer = await self.get(f"/my/tools/{tool_id}?wait={LIMIT_SECONDS}")
         assert answer.status == 200, answer.body
@@ -264,7 +265,7 @@ class Stream:
         self._response = response
         self.last_id = 0
 
-    async def __aiter__(self) -> AsyncIterator[tuple[int, str, dict[str, Any]]]:
+    async def __aiter__(self) -> AsyncIterator[tuple[int, str, JsonObject]]:
         number, kind, data = 0, "", ""
         async for raw in self._response.content:
             line = raw.decode().rstrip("\n")
@@ -279,7 +280,7 @@ class Stream:
                 yield number, kind, json.loads(data)
                 kind, data = "", ""
 
-    async def until(self, kind: str, where: Callable[[dict[str, Any]], bool] = lambda event: True) -> dict[str, Any]:
+    async def until(self, kind: str, where: Callable[[JsonObject], bool] = lambda event: True) -> JsonObject:
         """The next event of a kind."""
         async with asyncio.timeout(LIMIT_SECONDS):
             async for _, found, event in self:

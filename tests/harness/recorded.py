@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from byleave import telemetry
 from byleave.telemetry.otel import Sdk
+from harness.json_values import JsonObject
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Span:
     place: tuple[int, int]
     """Its trace, and its own id."""
     parent: int | None
-    attributes: dict[str, Any]
+    attributes: JsonObject
     links: list[tuple[int, int]]
     start: int
     end: int
@@ -51,7 +52,7 @@ class Seen:
         assert len(found) == 1, [span.name for span in self.spans]
         return found[0]
 
-    def points(self, metric: str) -> list[tuple[dict[str, Any], Any]]:
+    def points(self, metric: str) -> list[tuple[JsonObject, Any]]:
         """Each series of a metric: its attributes, and its value (of a histogram: how many)."""
         data = self._reader.get_metrics_data()
         points = [

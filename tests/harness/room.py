@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from pydantic_ai.models import Model
 
@@ -22,6 +22,8 @@ from byleave.store.executions import HistoryFilter
 from byleave.store.ledger import feed_topic
 from byleave.workspace import Workspace
 from harness.desk import Desk, open_desk
+from harness.json_values import JsonObject
+from harness.options import ServerOptions
 
 WAIT_SECONDS = 20
 
@@ -36,13 +38,13 @@ class Room:
     workspace: Workspace
     workers: list[RunWorker] = field(default_factory=list[RunWorker])
 
-    def worker(self, model: Model | str | None = None, **options: Any) -> RunWorker:
+    def worker(self, model: Model | str | None = None, *, concurrency: int = 8) -> RunWorker:
         desk = self.desk
-        worker = RunWorker(desk.store, desk.bus, desk.executor, self.settings, model=model, **options)
+        worker = RunWorker(desk.store, desk.bus, desk.executor, self.settings, model=model, concurrency=concurrency)
         self.workers.append(worker)
         return worker
 
-    async def act(self, signal: dict[str, Any]) -> CompletedReport | FailedReport:
+    async def act(self, signal: JsonObject) -> CompletedReport | FailedReport:
         """Do what a client does with a signal."""
         try:
             result = await self.workspace.run(signal["tool_name"], signal["tool_params"], network=signal["network"])
@@ -72,9 +74,9 @@ class Room:
     async def ended(self, run_id: str) -> RunRow:
         return await self.until(run_id, RunState.DONE, RunState.FAILED)
 
-    async def ask(self, content: str, **options: Any) -> str:
+    async def ask(self, content: str, *, session_id: str | None = None, mode: AgentMode = AgentMode.SANDBOX) -> str:
         """Post, wait, and return the agent's answer."""
-        posted = await self.post(content, **options)
+        posted = await self.post(content, session_id=session_id, mode=mode)
         run = await self.ended(posted.run_id)
         assert run.state is RunState.DONE, run.error
         return await self.answer(posted)
@@ -95,7 +97,7 @@ class Room:
         while True:
             await self.desk.approvals.approve_tool((await self.approval()).id, "alice")
 
-    async def events(self, kind: str) -> list[dict[str, Any]]:
+    async def events(self, kind: str) -> list[JsonObject]:
         found: list[StoredEvent] = []
         seq = 0
         while True:
@@ -114,9 +116,12 @@ class Room:
 
 
 @asynccontextmanager
-async def open_room(home: Path, root: Path, *, connect: bool = True, **settings: Any) -> AsyncGenerator[Room]:
+async def open_room(
+    home: Path, root: Path, /, *, connect: bool = True, **settings: Unpack[ServerOptions]
+) -> AsyncGenerator[Room]:
     """The room, with its client if wanted; workers are the test's to start, and are stopped at the end."""
-    chosen = ServerSettings(home=home, durability="normal", **settings)
+    options: ServerOptions = {"home": home, "durability": "normal", **settings}
+    chosen = ServerSettings(**options)
     root.mkdir(exist_ok=True)
     async with open_desk(chosen) as desk:
         room = Room(desk, root, chosen, Workspace(root))

@@ -1,14 +1,15 @@
 """Models that do exactly what a test says, through the same door as a real one."""
 
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
+from harness.json_values import JsonObject
+
 Piece = str | DeltaToolCalls
-Turn = str | list[tuple[str, Any, str]]
+Turn = str | Sequence[tuple[str, JsonObject | str, str]]
 """What to say, or which tools to call: name, arguments (an object, or text as it is), id."""
 
 

@@ -1,8 +1,8 @@
 """A real database whose Nth operation fails, for tests that try every N."""
 
 import sqlite3
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from byleave.store.database import Transaction
 from byleave.store.sqlite import SqliteDatabase, SqliteTransaction
@@ -24,21 +24,24 @@ class Trouble:
 class TroubledTransaction(SqliteTransaction):
     trouble: Trouble
 
-    def one(self, sql: str, parameters: Mapping[str, Any] | None = None):
+    def one(self, sql: str, parameters: Mapping[str, object] | None = None):
         self.trouble.tick()
         return super().one(sql, parameters)
 
-    def all(self, sql: str, parameters: Mapping[str, Any] | None = None):
+    def all(self, sql: str, parameters: Mapping[str, object] | None = None):
         self.trouble.tick()
         return super().all(sql, parameters)
 
-    def change(self, sql: str, parameters: Mapping[str, Any] | None = None):
+    def change(self, sql: str, parameters: Mapping[str, object] | None = None):
         self.trouble.tick()
         return super().change(sql, parameters)
 
-    def change_many(self, sql: str, parameters: Any):
+    def change_many(self, sql: str, parameters: Sequence[Mapping[str, object]]):
         self.trouble.tick()
         super().change_many(sql, parameters)
+
+
+R = TypeVar("R")
 
 
 class TroubledDatabase:
@@ -48,12 +51,12 @@ class TroubledDatabase:
         self._database = database
         self._trouble = trouble
 
-    async def write(self, work: Any, *, relaxed: bool = False, heavy: bool = False) -> Any:
+    async def write(self, work: Callable[[Transaction], R], *, relaxed: bool = False, heavy: bool = False) -> R:
         return await self._database.write(
             lambda transaction: work(self._troubled(transaction)), relaxed=relaxed, heavy=heavy
         )
 
-    async def read(self, work: Any) -> Any:
+    async def read(self, work: Callable[[Transaction], R]) -> R:
         return await self._database.read(work)
 
     async def close(self) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from byleave.protocol.approvals import call_digest, canonical_json
 from byleave.protocol.wire import moment, now, timestamp
+from harness.json_values import Json, JsonObject
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
@@ -20,7 +20,7 @@ OBJECTS = st.dictionaries(st.text(max_size=10), JSON, max_size=5)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
-def _reversed(value: Any) -> Any:
+def _reversed(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _reversed(value[key]) for key in reversed(list(value))}
     if isinstance(value, list):
@@ -30,20 +30,20 @@ def _reversed(value: Any) -> Any:
 
 @pytest.mark.promise("A3")
 @given(OBJECTS)
-def test_order_of_keys_does_not_change_a_digest(params: dict[str, Any]) -> None:
+def test_order_of_keys_does_not_change_a_digest(params: JsonObject) -> None:
     assert call_digest("read_file", params, "p") == call_digest("read_file", _reversed(params), "p")
 
 
 @pytest.mark.promise("A3")
 @given(OBJECTS)
-def test_a_digest_survives_the_wire(params: dict[str, Any]) -> None:
+def test_a_digest_survives_the_wire(params: JsonObject) -> None:
     travelled = json.loads(json.dumps(params))
     assert call_digest("write_file", travelled, "p") == call_digest("write_file", params, "p")
 
 
 @pytest.mark.promise("A3")
 @given(OBJECTS, OBJECTS)
-def test_other_parameters_have_another_digest(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_other_parameters_have_another_digest(one: JsonObject, other: JsonObject) -> None:
     same = canonical_json(one) == canonical_json(other)
     assert (call_digest("write_file", one, "p") == call_digest("write_file", other, "p")) is same
 

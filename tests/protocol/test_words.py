@@ -1,7 +1,6 @@
 """Words on the wire: what goes out comes back the same, and what says too much is refused."""
 
 import json
-from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -16,13 +15,14 @@ from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS, tool_catalogue
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
 from byleave.protocol.wire import WireModel, new_id
+from harness.json_values import JsonObject
 
 NOW = "2026-11-15T12:00:00.000Z"
 DEADLINE = "2026-11-15T12:05:00.000Z"
 FINDING = Finding(level=VerdictLevel.MEDIUM, reason="npm runs scripts", rule="commands.npm").model_dump(mode="json")
 RULE = {"tool": "execute_command", "command": ["npm", "install"], "exact": True, "paths": [], "files": {}}
 
-EVENTS: list[dict[str, Any]] = [
+EVENTS: list[JsonObject] = [
     {
         "kind": "tool.approval_request",
         "approval_id": "appr_1",
@@ -195,13 +195,13 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def _kind(event: dict[str, Any]) -> str:
+def _kind(event: JsonObject) -> str:
     return event["kind"]
 
 
 @pytest.mark.promise("R-events")
 @pytest.mark.parametrize("event", EVENTS, ids=_kind)
-def test_event_comes_back_as_it_went(event: dict[str, Any]) -> None:
+def test_event_comes_back_as_it_went(event: JsonObject) -> None:
     whole = {**event, "timestamp": NOW}
     read = FEED_EVENT.validate_json(json.dumps(whole))
     assert json.loads(read.model_dump_json()) == whole
@@ -217,14 +217,14 @@ def test_every_kind_of_event_is_tried() -> None:
 
 @pytest.mark.promise("R-events")
 @pytest.mark.parametrize("event", EVENTS, ids=_kind)
-def test_event_without_a_utc_time_is_refused(event: dict[str, Any]) -> None:
+def test_event_without_a_utc_time_is_refused(event: JsonObject) -> None:
     for time in (None, "2026-11-15T12:00:00Z", "2026-11-15T12:00:00.000+01:00", "now", 1763208000):
         with pytest.raises(ValidationError):
             FEED_EVENT.validate_python({**event, "timestamp": time})
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=_kind)
-def test_event_that_says_more_is_refused(event: dict[str, Any]) -> None:
+def test_event_that_says_more_is_refused(event: JsonObject) -> None:
     with pytest.raises(ValidationError):
         FEED_EVENT.validate_python({**event, "timestamp": NOW, "approved": True})
 
@@ -250,7 +250,7 @@ def test_word_is_frozen_and_refuses_what_it_does_not_know(word: type[WireModel])
         {"project_id": "p", "tool_name": "read_file", "tool_params": {}, "idempotency_key": ""},
     ],
 )
-def test_call_in_other_words_is_refused(body: dict[str, Any]) -> None:
+def test_call_in_other_words_is_refused(body: JsonObject) -> None:
     with pytest.raises(ValidationError):
         ExecuteRequest.model_validate(body)
 
@@ -369,7 +369,7 @@ def test_catalogue_lists_the_six_tools() -> None:
         ("search_web", {"query": "x" * 401}),
     ],
 )
-def test_parameters_that_do_not_fit_are_refused(tool: str, params: dict[str, Any]) -> None:
+def test_parameters_that_do_not_fit_are_refused(tool: str, params: JsonObject) -> None:
     with pytest.raises(ValidationError):
         TOOLS[tool].params.model_validate(params)
 

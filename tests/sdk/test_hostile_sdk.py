@@ -14,6 +14,7 @@ from byleave.protocol.executions import ExecuteRequest, ToolResponse
 from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
 from byleave.server import feed as streams
 from harness.household import Household, open_household
+from harness.json_values import Json, JsonObject
 
 pytestmark = pytest.mark.promise("R7")
 
@@ -69,7 +70,7 @@ async def test_agent_cancelled_while_the_server_is_away_does_not_hang(
         calling = asyncio.create_task(agent.execute("write_file", {"path": "a.txt", "content": "x"}))
         await household.person.until("tool.approval_request")
 
-        async def away(*_: Any) -> Any:
+        async def away(*_: object) -> Any:
             raise UnreachableError("away")
 
         agent._client.api.cancel = away  # type: ignore[method-assign]
@@ -140,7 +141,7 @@ async def test_streams_of_an_agent_never_keep_the_person_out(
     ids=["half a character", "half a key", "no JSON", "no number"],
 )
 async def test_what_cannot_be_sent_is_refused_on_the_record_and_raises_nothing(
-    household: Household, params: dict[str, Any]
+    household: Household, params: JsonObject
 ) -> None:
     async with household.agent() as agent:
         response = await agent.execute("read_file", params)
@@ -149,7 +150,7 @@ async def test_what_cannot_be_sent_is_refused_on_the_record_and_raises_nothing(
 
 
 async def test_parameters_nested_without_end_are_refused_and_raise_nothing(household: Household) -> None:
-    nested: Any = "x"
+    nested: Json = "x"
     for _ in range(500):
         nested = [nested]
     async with household.agent() as agent:

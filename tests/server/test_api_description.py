@@ -2,16 +2,17 @@
 
 import json
 import re
-from typing import Any
 
 from byleave.protocol import engine
 from byleave.protocol.schema import wire_words
 from byleave.protocol.states import Scope
 from byleave.server import create_app, openapi_document
 from byleave.settings import ServerSettings
+from harness.http_server import Server
+from harness.json_values import JsonObject
 
 
-def _operations() -> list[tuple[str, str, dict[str, Any]]]:
+def _operations() -> list[tuple[str, str, JsonObject]]:
     document = openapi_document()
     return [(path, method, one) for path, methods in document["paths"].items() for method, one in methods.items()]
 
@@ -53,6 +54,6 @@ def test_operations_have_names_of_their_own_and_references_lead_somewhere() -> N
     assert all(f"`{scope}`" in document["components"]["securitySchemes"]["bearer"]["description"] for scope in Scope)
 
 
-async def test_server_serves_its_own_description(server: Any) -> None:
+async def test_server_serves_its_own_description(server: Server) -> None:
     answer = await server.user().get("/openapi.json", headers={"Authorization": ""})
     assert answer.json == openapi_document()

@@ -4,11 +4,12 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from byleave.protocol.errors import MachineError
 from byleave.protocol.states import Scope
@@ -18,11 +19,13 @@ from byleave.server.errors import TooLarge, WrongForm
 from byleave.server.isolation import UserIsolationMiddleware
 from byleave.settings import ServerSettings
 from byleave.store.database import Transaction
+from harness.http_server import Answer, RequestOptions, Server, StartServer
+from harness.json_values import Json
 
 JSON = {"Content-Type": "application/json"}
 
 
-def _is_problem(answer: Any, status: int) -> None:
+def _is_problem(answer: Answer, status: int) -> None:
     assert answer.status == status, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert (answer.json["status"], answer.json["type"]) == (status, "about:blank")
@@ -100,10 +103,10 @@ def test_large_body_may_hold_any_long_text() -> None:
         assert parse_json(body)["result"]["content"] == text
 
 
-async def test_large_body_is_read_beside_the_event_loop(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_body_is_read_beside_the_event_loop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
 
-    def watched(body: bytes, *, mend: bool = False) -> Any:
+    def watched(body: bytes, *, mend: bool = False) -> Json:
         threads.append(threading.current_thread() is threading.main_thread())
         return parse_json(body, mend=mend)
 
@@ -120,14 +123,14 @@ async def test_large_body_is_read_beside_the_event_loop(server: Any, monkeypatch
     assert threads == [True, True, False, False, False]
 
 
-async def test_broken_bodies_are_400_over_http_and_the_server_lives_on(server: Any) -> None:
+async def test_broken_bodies_are_400_over_http_and_the_server_lives_on(server: Server) -> None:
     alice = server.user()
     for body in (b"{", b"[" * 100_000, b"\xff", b'{"name":"a","name":"b"}', b'{"name":NaN}', b"null", b"[]"):
         _is_problem(await alice.post("/my/projects", data=body, headers=JSON), 400)
     assert (await alice.get("/my/projects")).json["total_count"] == 0
 
 
-async def test_body_that_is_not_json_is_415(server: Any) -> None:
+async def test_body_that_is_not_json_is_415(server: Server) -> None:
     alice = server.user()
     for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}):
         _is_problem(await alice.post("/my/projects", data=b'{"name":"a"}', headers=headers), 415)
@@ -138,19 +141,19 @@ async def test_body_that_is_not_json_is_415(server: Any) -> None:
     assert (await alice.post("/my/projects", data=b'{"name":"a"}', headers=content)).status == 201
 
 
-async def test_a_body_of_no_said_type_is_json_where_a_token_came_with_it(server: Any) -> None:
+async def test_a_body_of_no_said_type_is_json_where_a_token_came_with_it(server: Server) -> None:
     alice = server.user()
-    unsaid = {"data": b'{"name":"a"}', "skip_auto_headers": ["Content-Type"]}
+    unsaid: RequestOptions = {"data": b'{"name":"a"}', "skip_auto_headers": ["Content-Type"]}
     assert (await alice.ask("POST", "/my/projects", **unsaid)).status == 201
     by_fetch = {"Content-Type": "text/plain;charset=UTF-8"}
     assert (await alice.post("/my/projects", data=b'{"name":"a"}', headers=by_fetch)).status == 201
     _is_problem(await alice.ask("POST", "/my/projects", data=b"name=a", skip_auto_headers=["Content-Type"]), 400)
-    _is_problem(await alice.ask("POST", "/my/projects", **unsaid, headers={"Authorization": ""}), 401)
+    _is_problem(await alice.ask("POST", "/my/projects", **{**unsaid, "headers": {"Authorization": ""}}), 401)
     exchange = await alice.ask("POST", "/signin/exchange", data=b'{"code":"x"}', skip_auto_headers=["Content-Type"])
     _is_problem(exchange, 415)
 
 
-async def test_body_beyond_the_limit_is_413_whether_or_not_its_length_is_said(start_server: Any) -> None:
+async def test_body_beyond_the_limit_is_413_whether_or_not_its_length_is_said(start_server: StartServer) -> None:
     server = await start_server(max_body_bytes=2048, max_payload_bytes=4096)
     alice = server.user()
     project = await alice.project()
@@ -171,7 +174,7 @@ async def test_body_beyond_the_limit_is_413_whether_or_not_its_length_is_said(st
     _is_problem(await alice.post(path, {"status": "completed", "result": {"content": "x" * 5000}}), 413)
 
 
-async def test_host_that_is_not_ours_is_421_on_every_path(start_server: Any) -> None:
+async def test_host_that_is_not_ours_is_421_on_every_path(start_server: StartServer) -> None:
     server = await start_server(allowed_hosts=("127.0.0.1", "::1", "byleave.example"))
     alice = server.user()
     port = urlsplit(server.url).port
@@ -193,7 +196,7 @@ async def test_host_that_is_not_ours_is_421_on_every_path(start_server: Any) -> 
         assert (await alice.get("/my/projects", headers={"Host": host})).status == 200
 
 
-async def _raw(server: Any, data: bytes) -> bytes:
+async def _raw(server: Server, data: bytes) -> bytes:
     where = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     try:
@@ -207,7 +210,7 @@ async def _raw(server: Any, data: bytes) -> bytes:
         writer.close()
 
 
-async def test_requests_that_are_no_http_get_a_problem_and_an_end(server: Any) -> None:
+async def test_requests_that_are_no_http_get_a_problem_and_an_end(server: Server) -> None:
     broken = (
         b"nonsense\r\n\r\n",
         b"GET /\xff\xfe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
@@ -233,7 +236,7 @@ def _post(path: str, length: int, *, token: str = "", host: str = "127.0.0.1") -
 
 
 async def test_body_that_stops_arriving_is_refused_whoever_sends_it(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "BODY_SECONDS", 0.05)
     token = server.user().token
@@ -246,7 +249,7 @@ async def test_body_that_stops_arriving_is_refused_whoever_sends_it(
         assert (await _raw(server, head + b"x" * 40_000)).startswith(b"HTTP/1.1 " + status)
 
 
-async def test_body_that_keeps_arriving_may_take_its_time(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_body_that_keeps_arriving_may_take_its_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "BODY_SECONDS", 0.05)
     monkeypatch.setattr(serving, "BODY_BYTES", 1)
     body = b'{"name":"' + b"x" * 100 + b'"}'
@@ -260,13 +263,13 @@ async def test_body_that_keeps_arriving_may_take_its_time(server: Any, monkeypat
     writer.close()
 
 
-async def test_nobody_we_do_not_know_sends_a_large_body(server: Any) -> None:
+async def test_nobody_we_do_not_know_sends_a_large_body(server: Server) -> None:
     for path in ("/proof", "/signin/exchange"):
         _is_problem(await server.user().post(path, {"x": "y" * 500_000}), 413)
 
 
 async def test_sender_who_goes_away_in_the_middle_is_no_fault_of_the_servers(
-    server: Any, capsys: pytest.CaptureFixture[str]
+    server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
     writer.write(_post("/my/projects", 500_000, token=server.user().token) + b"x" * 100)
@@ -282,7 +285,7 @@ async def test_sender_who_goes_away_in_the_middle_is_no_fault_of_the_servers(
 
 
 async def test_unfinished_bodies_of_one_user_share_one_limit(
-    start_server: Any, monkeypatch: pytest.MonkeyPatch
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await start_server(max_payload_bytes=300_000)
     alice, bob, agent = server.user(), server.user("bob"), server.user(scopes=(Scope.AGENT,))
@@ -305,14 +308,14 @@ async def test_unfinished_bodies_of_one_user_share_one_limit(
     assert [(await answer).status for answer in waiting] == [404, 404, 404]
 
 
-async def test_headers_without_end_are_cut_off(server: Any) -> None:
+async def test_headers_without_end_are_cut_off(server: Server) -> None:
     for start in (b"GET /" + b"x" * 200_000, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"y" * 200_000):
         answer = await _raw(server, start)
         assert answer == b"" or b"too long" in answer
     assert (await server.user().get("/healthz")).status == 200
 
 
-async def test_websocket_and_foreign_schemes_get_nowhere(server: Any) -> None:
+async def test_websocket_and_foreign_schemes_get_nowhere(server: Server) -> None:
     upgrade = (
         b"GET /my/projects HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"
     )
@@ -320,15 +323,15 @@ async def test_websocket_and_foreign_schemes_get_nowhere(server: Any) -> None:
 
 
 async def test_websocket_is_closed_before_anything_looks_at_it() -> None:
-    sent: list[Any] = []
+    sent: list[str | Message] = []
 
-    async def inside(scope: Any, receive: Any, send: Any) -> None:
+    async def inside(scope: AsgiScope, receive: Receive, send: Send) -> None:
         sent.append(scope["type"])
 
-    async def send(message: Any) -> None:
+    async def send(message: Message) -> None:
         sent.append(message)
 
-    async def receive() -> Any:
+    async def receive() -> Message:
         return {"type": "websocket.connect"}
 
     middleware = UserIsolationMiddleware(inside, settings=ServerSettings())
@@ -337,16 +340,16 @@ async def test_websocket_is_closed_before_anything_looks_at_it() -> None:
 
 
 async def test_failure_after_the_answer_began_is_not_answered_twice() -> None:
-    sent: list[Any] = []
+    sent: list[str] = []
 
-    async def inside(scope: Any, receive: Any, send: Any) -> None:
+    async def inside(scope: AsgiScope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise KeyError("late")
 
-    async def send(message: Any) -> None:
+    async def send(message: Message) -> None:
         sent.append(message["type"])
 
-    async def receive() -> Any:
+    async def receive() -> Message:
         return {"type": "http.disconnect"}
 
     middleware = UserIsolationMiddleware(inside, settings=ServerSettings())
@@ -356,7 +359,7 @@ async def test_failure_after_the_answer_began_is_not_answered_twice() -> None:
     assert sent == ["http.response.start"]
 
 
-def _pages(server: Any, pages: int) -> Any:
+def _pages(server: Server, pages: int) -> Awaitable[None]:
     """Let the record have so many pages: how SQLite itself says that the disk is full."""
 
     def work(transaction: Transaction) -> None:
@@ -366,7 +369,7 @@ def _pages(server: Any, pages: int) -> Any:
 
 
 @pytest.mark.promise("D")
-async def test_full_disk_is_503_and_nothing_is_lost_or_hangs(server: Any) -> None:
+async def test_full_disk_is_503_and_nothing_is_lost_or_hangs(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
@@ -388,7 +391,7 @@ FILLING = "x" * 200_000
 
 
 @pytest.mark.promise("W3")
-async def test_call_whose_end_cannot_be_recorded_is_answered_and_found_again(server: Any) -> None:
+async def test_call_whose_end_cannot_be_recorded_is_answered_and_found_again(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as feed:
@@ -409,7 +412,7 @@ async def test_call_whose_end_cannot_be_recorded_is_answered_and_found_again(ser
 
 
 async def test_our_own_fault_is_500_without_its_inside(
-    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alice = server.user()
 
@@ -432,7 +435,7 @@ async def test_our_own_fault_is_500_without_its_inside(
     assert (answer.status, answer.json["detail"], answer.json["hint"]) == (500, "A disk is gone.", "Look at it.")
 
 
-async def test_every_answer_carries_the_headers_that_protect_and_none_that_open(server: Any) -> None:
+async def test_every_answer_carries_the_headers_that_protect_and_none_that_open(server: Server) -> None:
     alice = server.user()
     for path in ("/", "/healthz", "/my/projects", "/my/nothing", "/nothing"):
         answer = await alice.get(path, headers={"Origin": "https://evil.example"})
@@ -445,7 +448,7 @@ async def test_every_answer_carries_the_headers_that_protect_and_none_that_open(
             assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_log_says_who_did_what_and_no_secret(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_log_says_who_did_what_and_no_secret(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     alice = server.user()
     project = await alice.project("a very private name")
     await alice.execute(project, "write_file", {"path": "a.txt", "content": "the content of a file"})

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import socket
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
 
+from byleave.bus import ConnectedClient
 from byleave.protocol.events import ChatText
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import now
@@ -16,18 +17,19 @@ from byleave.server.feed import FeedStream
 from byleave.server.routes import feed as stream_route
 from byleave.store.database import Transaction
 from byleave.store.ledger import PAGE_CHARACTERS, Ledger, feed_topic
+from harness.http_server import Server, StartServer, User
 from harness.signing import page_headers
 
 CHAT = (Scope.CHAT,)
 
 
-async def _refused(alice: Any, project: str, number: int) -> None:
+async def _refused(alice: User, project: str, number: int) -> None:
     """A quick way to two events: a call the gate refuses."""
     await alice.execute(project, "execute_command", {"command": "rm", "args": [str(number)]})
 
 
 @pytest.mark.promise("R2", "R-events")
-async def test_reader_who_resumes_misses_nothing_and_gets_nothing_twice_while_others_write(server: Any) -> None:
+async def test_reader_who_resumes_misses_nothing_and_gets_nothing_twice_while_others_write(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
 
@@ -45,7 +47,7 @@ async def test_reader_who_resumes_misses_nothing_and_gets_nothing_twice_while_ot
 
 
 @pytest.mark.promise("R2")
-async def test_stream_without_a_number_starts_now_and_beyond_the_head_too(server: Any) -> None:
+async def test_stream_without_a_number_starts_now_and_beyond_the_head_too(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     await _refused(alice, project, 0)
@@ -58,7 +60,7 @@ async def test_stream_without_a_number_starts_now_and_beyond_the_head_too(server
         assert (await feed.take(1))[0].seq == 2
 
 
-async def test_number_that_is_none_is_400(server: Any) -> None:
+async def test_number_that_is_none_is_400(server: Server) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/stream"
     for last in ("-1", "x", "1.5", "\xb2", "9" * 16, "9" * 20, "9" * 5000, "0" * 17):
@@ -75,7 +77,7 @@ async def test_number_that_is_none_is_400(server: Any) -> None:
 
 
 @pytest.mark.promise("R2")
-async def test_idle_stream_beats(start_server: Any) -> None:
+async def test_idle_stream_beats(start_server: StartServer) -> None:
     server = await start_server(heartbeat_seconds=0.02)
     alice = server.user()
     async with alice.feed(await alice.project()) as feed:
@@ -84,7 +86,7 @@ async def test_idle_stream_beats(start_server: Any) -> None:
 
 
 @pytest.mark.promise("W8", "S5")
-async def test_signal_goes_to_its_client_alone(server: Any) -> None:
+async def test_signal_goes_to_its_client_alone(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as laptop, alice.feed(project, "client=desktop") as desktop:
@@ -102,7 +104,7 @@ async def test_signal_goes_to_its_client_alone(server: Any) -> None:
 
 
 @pytest.mark.promise("W8")
-async def test_call_that_waited_for_a_machine_goes_to_the_first_that_comes(server: Any) -> None:
+async def test_call_that_waited_for_a_machine_goes_to_the_first_that_comes(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project) as watching:
@@ -113,7 +115,7 @@ async def test_call_that_waited_for_a_machine_goes_to_the_first_that_comes(serve
     assert signals[0]["client_id"] == "laptop"
 
 
-async def test_client_that_forgot_where_it_was_is_told_again_and_one_that_resumes_is_replayed(server: Any) -> None:
+async def test_client_that_forgot_where_it_was_is_told_again_and_one_that_resumes_is_replayed(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as feed:
@@ -132,7 +134,7 @@ async def test_client_that_forgot_where_it_was_is_told_again_and_one_that_resume
     assert (await calling).json["status"] == "failed"
 
 
-async def test_stream_that_may_execute_and_does_not_say_otherwise_gets_signals(server: Any) -> None:
+async def test_stream_that_may_execute_and_does_not_say_otherwise_gets_signals(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "") as feed:
@@ -144,7 +146,7 @@ async def test_stream_that_may_execute_and_does_not_say_otherwise_gets_signals(s
         await calling
 
 
-async def test_viewers_are_no_machines_and_leaving_is_noticed(server: Any) -> None:
+async def test_viewers_are_no_machines_and_leaving_is_noticed(server: Server) -> None:
     alice, viewer = server.user(), server.user(scopes=CHAT)
     project = await alice.project()
     presence = server.parts.presence
@@ -160,14 +162,14 @@ async def test_viewers_are_no_machines_and_leaving_is_noticed(server: Any) -> No
             await asyncio.sleep(0.01)
 
 
-async def test_client_without_the_scope_to_execute_is_refused(server: Any) -> None:
+async def test_client_without_the_scope_to_execute_is_refused(server: Server) -> None:
     alice, viewer = server.user(), server.user(scopes=CHAT)
     path = f"/my/projects/{await alice.project()}/chat/stream?client=laptop"
     answer = await viewer.get(path)
     assert (answer.status, "execute" in answer.json["detail"]) == (403, True)
 
 
-async def test_streams_beyond_the_limit_are_429(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_beyond_the_limit_are_429(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "STREAMS_PER_USER", 2)
     alice, bob = server.user(), server.user("bob")
     project, other = await alice.project(), await bob.project()
@@ -178,7 +180,7 @@ async def test_streams_beyond_the_limit_are_429(server: Any, monkeypatch: pytest
             pass
 
 
-async def test_lost_hints_cost_time_and_no_event(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_hints_cost_time_and_no_event(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = server.user()
     project = await alice.project()
     monkeypatch.setattr(streams, "LOOK_AGAIN_SECONDS", 0.02)
@@ -193,7 +195,7 @@ async def test_lost_hints_cost_time_and_no_event(server: Any, monkeypatch: pytes
 
 
 @pytest.mark.promise("R2")
-async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(server: Any) -> None:
+async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     host = urlsplit(server.url)
@@ -240,7 +242,7 @@ async def test_reader_that_does_not_read_costs_bounded_memory_and_loses_nothing(
     reader.close()
 
 
-def _say(project: str, count: int, text: str) -> Any:
+def _say(project: str, count: int, text: str) -> Callable[[Transaction], None]:
     said = ChatText(timestamp=now(), session_id="sess_1", run_id="run_1", text=text)
 
     def say(transaction: Transaction) -> None:
@@ -251,7 +253,7 @@ def _say(project: str, count: int, text: str) -> Any:
     return say
 
 
-async def test_page_of_the_feed_ends_after_a_megabyte_and_says_that_there_is_more(server: Any) -> None:
+async def test_page_of_the_feed_ends_after_a_megabyte_and_says_that_there_is_more(server: Server) -> None:
     project = await server.user().project()
     store = server.parts.store
     await store.database.write(_say(project, 40, "x" * 60_000))
@@ -269,7 +271,7 @@ async def test_page_of_the_feed_ends_after_a_megabyte_and_says_that_there_is_mor
 
 
 @pytest.mark.promise("R2")
-async def test_many_readers_that_do_not_read_hold_little_each(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_readers_that_do_not_read_hold_little_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = server.user()
     project = await alice.project()
     write = server.parts.store.database.write
@@ -304,7 +306,9 @@ async def test_many_readers_that_do_not_read_hold_little_each(server: Any, monke
             assert stream._characters <= streams.BUFFER_CHARACTERS
 
 
-async def test_reader_that_takes_nothing_for_long_is_let_go(start_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_that_takes_nothing_for_long_is_let_go(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = await start_server(heartbeat_seconds=0.05)
     alice = server.user()
     project = await alice.project()
@@ -329,7 +333,7 @@ async def test_reader_that_takes_nothing_for_long_is_let_go(start_server: Any, m
                 await asyncio.sleep(0.01)
 
 
-async def test_event_larger_than_the_buffer_still_arrives(server: Any) -> None:
+async def test_event_larger_than_the_buffer_still_arrives(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     content = "y" * (2 * streams.BUFFER_CHARACTERS)
@@ -340,7 +344,7 @@ async def test_event_larger_than_the_buffer_still_arrives(server: Any) -> None:
     assert signal.data["tool_params"]["content"] == content
 
 
-async def test_stream_opened_while_the_server_closes_is_503(server: Any) -> None:
+async def test_stream_opened_while_the_server_closes_is_503(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     server.parts.streams.close()
@@ -348,12 +352,14 @@ async def test_stream_opened_while_the_server_closes_is_503(server: Any) -> None
     assert answer.status == 503
 
 
-async def test_stream_closed_while_it_opens_leaves_nobody_behind(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_closed_while_it_opens_leaves_nobody_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alice = server.user()
     project = await alice.project()
     executor, manager = server.parts.executor, server.parts.streams
 
-    async def close_meanwhile(client: Any, *, resumed: bool) -> None:
+    async def close_meanwhile(client: ConnectedClient, *, resumed: bool) -> None:
         manager.close()
 
     monkeypatch.setattr(executor, "client_connected", close_meanwhile)
@@ -363,7 +369,7 @@ async def test_stream_closed_while_it_opens_leaves_nobody_behind(server: Any, mo
     assert manager.count() == 0
 
 
-async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(server: Any) -> None:
+async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     for number in range(3):
@@ -386,7 +392,7 @@ async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(se
 @pytest.mark.promise("R2", "A")
 @pytest.mark.parametrize("by_cookie", [False, True])
 async def test_stream_tells_nothing_more_once_its_token_or_cookie_has_expired(
-    server: Any, monkeypatch: pytest.MonkeyPatch, by_cookie: bool
+    server: Server, monkeypatch: pytest.MonkeyPatch, by_cookie: bool
 ) -> None:
     alice = server.user()
     project = await alice.project()
@@ -411,7 +417,7 @@ async def test_stream_tells_nothing_more_once_its_token_or_cookie_has_expired(
 
 
 async def test_stream_on_which_nothing_happens_ends_with_its_token_too(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = server.user()
     project = await alice.project()

@@ -3,16 +3,18 @@
 import asyncio
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import jsonschema
 import pytest
 
+from byleave.protocol.states import Scope
 from byleave.server import openapi_document
+from harness.http_server import Answer, Server, StartServer
+from harness.json_values import Json, JsonObject
 
 DOCUMENT = openapi_document()
 DIGEST = "0" * 64
-SAMPLES: dict[str, Any] = {
+SAMPLES: JsonObject = {
     "ProjectBody": {"name": "x", "if_none": False},
     "MessageBody": {"content": "hello"},
     "ApproveBody": {"decision": "approved", "scope": "class", "terms": {"rule": {"tool": "write_file"}}},
@@ -37,18 +39,18 @@ SAMPLES: dict[str, Any] = {
 IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id")}
 
 
-def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _operations() -> Iterator[tuple[str, str, JsonObject]]:
     for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             yield method.upper(), path, operation
 
 
-def _holds(schema: dict[str, Any], value: Any) -> bool:
+def _holds(schema: JsonObject, value: Json) -> bool:
     whole = {**schema, "components": DOCUMENT["components"]}
     return jsonschema.Draft202012Validator(whole).is_valid(value)
 
 
-def _check(method: str, path: str, answer: Any) -> None:
+def _check(method: str, path: str, answer: Answer) -> None:
     """Hold an answer against what the operation declares."""
     declared = DOCUMENT["paths"][path][method.lower()]["responses"]
     assert str(answer.status) in declared, (method, path, answer.status, answer.text[:200])
@@ -59,17 +61,17 @@ def _check(method: str, path: str, answer: Any) -> None:
         assert _holds(content[kind]["schema"], answer.json), (method, path, answer.text[:300])
 
 
-def _body_schema(operation: dict[str, Any]) -> dict[str, Any]:
+def _body_schema(operation: JsonObject) -> JsonObject:
     return operation["requestBody"]["content"]["application/json"]["schema"]
 
 
-def _sample(operation: dict[str, Any]) -> Any:
+def _sample(operation: JsonObject) -> Json:
     schema = _body_schema(operation)
     name = schema.get("$ref", "/CompletedReport").rpartition("/")[2]
     return copy.deepcopy(SAMPLES[name])
 
 
-def _wrong(value: Any) -> Iterator[Any]:
+def _wrong(value: Json) -> Iterator[Json]:
     """The same with one value of another type: JSON that Python or a lenient library would take for it."""
     if isinstance(value, dict):
         for key, item in value.items():
@@ -88,8 +90,8 @@ def _wrong(value: Any) -> Iterator[Any]:
         yield 0
 
 
-async def test_every_kind_of_error_body_is_a_problem_as_described(server: Any, start_server: Any) -> None:
-    alice, agent = server.user(), server.user(scopes=("agent",))
+async def test_every_kind_of_error_body_is_a_problem_as_described(server: Server, start_server: StartServer) -> None:
+    alice, agent = server.user(), server.user(scopes=(Scope.AGENT,))
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
     decide = {"decision": "approved"}
@@ -121,7 +123,7 @@ async def test_every_kind_of_error_body_is_a_problem_as_described(server: Any, s
     _check("GET", "/my/tools/{tool_id}", await alice.get(f"/my/tools/{tool_id}"))
 
 
-async def test_what_the_schema_refuses_the_server_refuses(server: Any) -> None:
+async def test_what_the_schema_refuses_the_server_refuses(server: Server) -> None:
     alice = server.user()
     ids = {**IDS, "project_id": await alice.project(), "name": "x"}
     client = {"Byleave-Client": "laptop"}
@@ -129,7 +131,7 @@ async def test_what_the_schema_refuses_the_server_refuses(server: Any) -> None:
     for method, path, operation in _operations():
         if "requestBody" not in operation:
             continue
-        user = server.user(scopes=("agent",)) if path == "/my/tools/execute" else alice
+        user = server.user(scopes=(Scope.AGENT,)) if path == "/my/tools/execute" else alice
         assert _holds(_body_schema(operation), _sample(operation)), path
         for body in _wrong(_sample(operation)):
             if _holds(_body_schema(operation), body):
@@ -141,7 +143,7 @@ async def test_what_the_schema_refuses_the_server_refuses(server: Any) -> None:
     assert tried > 40
 
 
-async def test_parameters_are_bounded_and_needed_as_the_schema_says(server: Any, start_server: Any) -> None:
+async def test_parameters_are_bounded_and_needed_as_the_schema_says(server: Server, start_server: StartServer) -> None:
     alice = server.user()
     ids = {**IDS, "project_id": await alice.project(), "name": "x"}
     seen: set[str] = set()
@@ -165,7 +167,7 @@ async def test_parameters_are_bounded_and_needed_as_the_schema_says(server: Any,
     assert seen >= {"wait", "execute", "reveal", "all", "limit", "Byleave-Client"}
 
 
-async def test_the_longest_wait_is_that_of_the_server(start_server: Any) -> None:
+async def test_the_longest_wait_is_that_of_the_server(start_server: StartServer) -> None:
     server = await start_server(max_wait_seconds=7)
     alice = server.user()
     described = (await alice.get("/openapi.json")).json
@@ -176,7 +178,7 @@ async def test_the_longest_wait_is_that_of_the_server(start_server: Any) -> None
 
 
 @pytest.mark.parametrize("page", ["", "?limit=1"])
-async def test_answers_are_as_described(server: Any, page: str) -> None:
+async def test_answers_are_as_described(server: Server, page: str) -> None:
     alice = server.user()
     project = await alice.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
@@ -197,7 +199,7 @@ async def test_answers_are_as_described(server: Any, page: str) -> None:
     assert passed > 15
 
 
-async def test_people_read_the_same_without_a_script_or_anything_from_elsewhere(server: Any) -> None:
+async def test_people_read_the_same_without_a_script_or_anything_from_elsewhere(server: Server) -> None:
     page = await server.user().get("/docs", headers={"Authorization": ""})
     assert page.status == 200
     assert page.headers["Content-Type"].startswith("text/html")

@@ -11,20 +11,21 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from byleave.bus import MemoryBus
 from byleave.protocol.errors import ConfigurationError
 from byleave.server import Listening, create_app, serve, serving
 from byleave.server import services as parts
 from byleave.settings import ServerSettings
+from harness.http_server import Server, StartServer
 
 SECRET = "a secret of the tests, long enough to be one"
 
 
-async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any) -> None:
+async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, _ = await alice.question(project)
@@ -32,8 +33,10 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any)
         for reader in (feed, machine):
             await reader.until("project.machines")
         waiting = asyncio.create_task(alice.get(f"/my/tools/{tool_id}?wait=60"))
+        bus = server.parts.bus
+        assert isinstance(bus, MemoryBus)
         async with asyncio.timeout(10):
-            while f"execution:{tool_id}" not in server.parts.bus._listeners:
+            while f"execution:{tool_id}" not in bus._listeners:
                 await asyncio.sleep(0.01)
         began = time.monotonic()
         server.listening.stop()
@@ -46,7 +49,7 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Any)
     assert server.parts.streams.count() == 0
 
 
-async def test_stop_answers_a_call_that_waits_for_a_machine(start_server: Any) -> None:
+async def test_stop_answers_a_call_that_waits_for_a_machine(start_server: StartServer) -> None:
     first = await start_server()
     alice = first.user()
     project = await alice.project()
@@ -71,7 +74,7 @@ async def test_stop_answers_a_call_that_waits_for_a_machine(start_server: Any) -
     assert (late.status, late.json["detail"]) == (503, "The server is shutting down.")
 
 
-async def test_what_waited_is_there_again_after_a_restart(start_server: Any) -> None:
+async def test_what_waited_is_there_again_after_a_restart(start_server: StartServer) -> None:
     first = await start_server()
     alice = first.user()
     project = await alice.project()
@@ -98,7 +101,9 @@ async def test_cancelling_the_one_who_serves_still_ends_in_order(tmp_path: Path)
         await listening.parts.store.feed.head("x")
 
 
-async def test_second_request_to_stop_does_not_wait_for_requests(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_second_request_to_stop_does_not_wait_for_requests(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alice = server.user()
     project = await alice.project()
     calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
@@ -132,7 +137,7 @@ async def test_port_that_is_taken_and_a_host_that_is_not_ours_are_said(tmp_path:
             await serve(settings, host, number)
 
 
-async def test_second_server_on_the_same_record_is_refused_and_leaves_the_port(server: Any) -> None:
+async def test_second_server_on_the_same_record_is_refused_and_leaves_the_port(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ConfigurationError, match="in use"):
@@ -173,7 +178,7 @@ async def test_app_opens_and_closes_its_own_parts_when_it_is_given_none(tmp_path
         pass
 
 
-async def test_connection_that_says_nothing_is_closed(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_that_says_nothing_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "HEAD_SECONDS", 0.02)
     host, port = server.listening.host, server.listening.port
     for start in (b"", b"GET / HTTP/1.1\r\nHost: 127."):
@@ -210,7 +215,7 @@ def test_server_may_open_all_the_files_the_system_allows_and_says_when_they_run_
             process.terminate()
 
 
-async def test_time_that_ran_out_inside_is_not_taken_for_the_servers_end(server: Any) -> None:
+async def test_time_that_ran_out_inside_is_not_taken_for_the_servers_end(server: Server) -> None:
     with pytest.raises(TimeoutError):
         async with server.parts.until_closing("Ask again."):
             raise TimeoutError

@@ -28,14 +28,14 @@ from byleave.store.sqlite import SqliteTransaction
 from harness.records import SEAL_KEYS
 
 
-def _structure(path: Path) -> dict[str, Any]:
+def _structure(path: Path) -> dict[str, object]:
     """Tables and indexes, whatever the order of columns and the way they were written down."""
     with closing(sqlite3.connect(path)) as connection:
 
         def pragma(name: str, of: str) -> list[Any]:
             return connection.execute(f"PRAGMA {name}({of})").fetchall()
 
-        def index(name: str, unique: int, origin: str) -> tuple[Any, ...]:
+        def index(name: str, unique: int, origin: str) -> tuple[object, ...]:
             made = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] or ""
             columns = [(column[2:]) for column in pragma("index_xinfo", name) if column[5]]
             return unique, origin, columns, " ".join(made.partition(" WHERE ")[2].split())
@@ -124,7 +124,7 @@ WORK = 200
 """SQLite's instructions between two moments at which a migration may be killed."""
 
 
-def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[str, list[Any]]:
+def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[str, list[tuple[object, ...]]]:
     """A record with data, as an older version left it; returns what it holds."""
     before = min(revision, LAST_UNCOVERED)
     upgrade(f"sqlite:///{path}", before)
@@ -145,7 +145,7 @@ def _transaction(connection: sqlite3.Connection) -> SqliteTransaction:
     return SqliteTransaction(connection, now(), SEAL_KEYS)
 
 
-def _data(path: Path) -> dict[str, list[Any]]:
+def _data(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """What people and agents left in a record, by the columns that every version has."""
     columns = {
         "projects": "id, user_id, name",
@@ -242,7 +242,7 @@ async def test_a_full_disk_during_a_migration_is_told_and_leaves_the_record_as_i
     path = tmp_path / "byleave.db"
     data = old_record(path)
 
-    def fill(connection: Any, _: object) -> None:
+    def fill(connection: sqlite3.Connection, _: object) -> None:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
 

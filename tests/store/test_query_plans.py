@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_dige
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
 from byleave.store.approvals import Question
+from byleave.store.database import Transaction
 from byleave.store.executions import HistoryFilter
 from byleave.store.grants import NewGrant
 from byleave.store.sqlite import SqliteTransaction
@@ -25,14 +25,14 @@ GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", 
 
 
 @pytest.fixture
-def spoken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def spoken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, object]]:
     """Every statement that was run, with its parameters."""
-    said: dict[str, Any] = {}
+    said: dict[str, Mapping[str, object]] = {}
 
     def listen(name: str) -> None:
         real = getattr(SqliteTransaction, name)
 
-        def heard(self: SqliteTransaction, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        def heard(self: SqliteTransaction, sql: str, parameters: Mapping[str, object] | None = None) -> object:
             said[sql] = parameters or {}
             return real(self, sql, parameters)
 
@@ -117,12 +117,14 @@ async def runs_of_a_day(records: Records) -> None:
 
 
 @pytest.mark.promise("W11")
-async def test_no_statement_reads_a_whole_table_that_grows(records: Records, spoken: dict[str, Any]) -> None:
+async def test_no_statement_reads_a_whole_table_that_grows(
+    records: Records, spoken: dict[str, Mapping[str, object]]
+) -> None:
     await a_day(records)
     statements = {sql: values for sql, values in spoken.items() if not sql.startswith("INSERT")}
     assert len(statements) > 30
 
-    def explain(transaction: Any) -> dict[str, list[str]]:
+    def explain(transaction: Transaction) -> dict[str, list[str]]:
         return {
             sql: [step["detail"] for step in transaction.all(f"EXPLAIN QUERY PLAN {sql}", values)]
             for sql, values in statements.items()

@@ -3,11 +3,11 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.collector import Collector, Sent, open_collector
+from harness.json_values import JsonObject
 from harness.processes import Process, Site, User, open_site
 
 pytestmark = pytest.mark.timeout(120)
@@ -71,7 +71,7 @@ async def stop(*processes: Process) -> str:
     return "".join(process.output() for process in processes)
 
 
-def lines_of(text: str) -> list[dict[str, Any]]:
+def lines_of(text: str) -> list[JsonObject]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 

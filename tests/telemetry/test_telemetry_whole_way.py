@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -14,6 +13,7 @@ from byleave.protocol.states import Scope
 from byleave.protocol.wire import TRACEPARENT
 from byleave.telemetry.spans import written
 from harness.household import Household, open_household
+from harness.json_values import JsonObject
 from harness.recorded import Seen
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -26,7 +26,7 @@ async def household(seen: Seen, tmp_path: Path) -> AsyncIterator[Household]:
         yield household
 
 
-async def execute(household: Household, tool_name: str, tool_params: Any, **headers: str) -> dict[str, Any]:
+async def execute(household: Household, tool_name: str, tool_params: JsonObject, **headers: str) -> JsonObject:
     body = {"project_id": household.project_id, "tool_name": tool_name, "tool_params": tool_params}
     known = {"Authorization": f"Bearer {household.token(Scope.AGENT, Scope.CHAT)}", **headers}
     url = f"{household.url}/my/tools/execute"

@@ -7,11 +7,11 @@ was brought to the front.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
+from byleave.protocol.executions import ToolResponse
 from byleave.sdk import Agent
 from harness.household import Household
 
@@ -72,7 +72,7 @@ async def turn_on(page: Page) -> None:
 
 
 @asynccontextmanager
-async def writes(agent: Agent, *paths: str) -> AsyncGenerator[list["asyncio.Task[Any]"]]:
+async def writes(agent: Agent, *paths: str) -> AsyncGenerator[list[asyncio.Task[ToolResponse]]]:
     """Calls that ask, and wait for as long as the test looks at their questions."""
     calls = [asyncio.create_task(agent.execute("write_file", {"path": path, "content": "x"})) for path in paths]
     yield calls

@@ -5,15 +5,17 @@ import gzip
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
 from aiohttp import web
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from byleave.protocol.states import Scope
+from byleave.store.database import Transaction
 from harness.browser import WIDTH
 from harness.household import Household, open_household
+from harness.json_values import JsonObject
 
 from .conftest import PAGE, Faults, OpenPage, answer, beside, question, say, shot
 
@@ -35,7 +37,7 @@ async def test_the_bundle_is_small() -> None:
 async def test_the_first_paint_comes_within_a_second(page: Page) -> None:
     await page.reload()
     await expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    paints: list[dict[str, Any]] = await page.evaluate("performance.getEntriesByType('paint').map((p) => p.toJSON())")
+    paints: list[JsonObject] = await page.evaluate("performance.getEntriesByType('paint').map((p) => p.toJSON())")
     first = next(paint["startTime"] for paint in paints if paint["name"] == "first-contentful-paint")
     assert first < 1000
 
@@ -53,7 +55,7 @@ async def serious(page: Page) -> list[str]:
 @pytest.mark.promise("U")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_serious_in_any_state(
-    page: Page, scheme: Any, open_page: OpenPage, home: Household
+    page: Page, scheme: Literal["light", "dark"], open_page: OpenPage, home: Household
 ) -> None:
     await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     assert await serious(page) == []
@@ -175,7 +177,7 @@ async def fill(home: Household, count: int) -> None:
     store = home.listening.parts.store
     (session,) = (await home.person.api.list_sessions(home.project_id)).sessions
 
-    def work(transaction: Any) -> None:
+    def work(transaction: Transaction) -> None:
         for number in range(count):
             transaction.change(
                 "INSERT INTO messages (id, session_id, project_id, run_id, role, content, position, created_at) "
@@ -217,7 +219,7 @@ async def team_page(start: Callable[[], str]) -> AsyncGenerator[str]:
 @pytest.mark.promise("U")
 async def test_the_chat_lives_in_another_teams_page_by_bearer_token(browser: Browser, tmp_path: Path) -> None:
     script = ""
-    async with team_page(lambda: script) as team, open_household(tmp_path, page_origins=[team]) as home:
+    async with team_page(lambda: script) as team, open_household(tmp_path, page_origins=(team,)) as home:
         (home.workspace / "package.json").write_text('{"version": "3.2.1"}')
         token = home.token(Scope.CHAT, Scope.APPROVE)
         script = (

@@ -4,12 +4,11 @@ Measured in a real browser, because only one has a layout: nothing of them is ou
 else or out of what scrolls, whatever stands between them.
 """
 
-from typing import Any
-
 import pytest
 from playwright.async_api import Page, ViewportSize, expect
 
 from harness.household import Household
+from harness.json_values import JsonObject
 
 from .conftest import question, say, shot
 
@@ -36,7 +35,7 @@ ANSWERS = ".card-answers button, .card-answers input"
 
 async def hidden(page: Page, wanted: str) -> list[str]:
     """Those of the question that waits that are not wholly in sight."""
-    found: list[dict[str, Any]] = await page.evaluate(SEEN, [await question(page).element_handle(), wanted])
+    found: list[JsonObject] = await page.evaluate(SEEN, [await question(page).element_handle(), wanted])
     assert found, f"there is no {wanted}"
     return [each["what"] for each in found if not each["whole"] or each["cut"]]
 

@@ -1,7 +1,6 @@
 """A program on another port of the same host: it gets the page's cookie, as browsers have it, and nothing for it."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
 import pytest
@@ -13,6 +12,7 @@ from byleave.server.auth.sign_ins import COOKIE
 from byleave.server.auth.tokens import HEADER
 from harness.browser import new_context
 from harness.household import Household
+from harness.json_values import JsonObject
 
 from .conftest import Faults, OpenPage, question, say, shot, sign_in_link
 
@@ -109,7 +109,7 @@ async def test_the_key_is_in_no_address_and_a_reload_and_a_second_tab_stay_signe
     key, _, user = kept.partition(" ")
     assert (len(key) >= 43, user) == (True, "alice")
     session = await context.new_cdp_session(page)
-    history: dict[str, Any] = await session.send("Page.getNavigationHistory")
+    history: JsonObject = await session.send("Page.getNavigationHistory")
     addresses += [entry["url"] for entry in history["entries"]]
     assert not any(key in address for address in addresses)
     assert not any("code=" in entry["url"] for entry in history["entries"]), "nor does going back lead to the link"

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
+from byleave.protocol.executions import ToolResponse
 from byleave.server.feed import FeedStream
 from harness.household import Household
 
@@ -53,7 +53,9 @@ async def test_eight_tabs_in_sight_hear_everything_over_one_stream_whoever_leave
     async with home.agent() as agent:
         for stream in feeds(home) - others:
             stream.close()
-        call: asyncio.Task[Any] = asyncio.create_task(agent.execute("write_file", {"path": "late.md", "content": "x"}))
+        call: asyncio.Task[ToolResponse] = asyncio.create_task(
+            agent.execute("write_file", {"path": "late.md", "content": "x"})
+        )
         for page in pages[1:]:
             await expect(question(page)).to_contain_text("late.md")
         await question(pages[3]).get_by_role("button", name="Deny").click()

@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -24,6 +23,7 @@ from playwright.async_api import Browser, FrameLocator, Locator, Page, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from harness.browser import USUAL_MS, fill_project, need_chromium, new_context, open_browser
+from harness.json_values import JsonObject
 from harness.ports import free_port
 from harness.processes import Site, open_site
 
@@ -86,7 +86,7 @@ ENGINE = {"byleave.path": str(ROOT / ".venv" / "bin" / "byleave")}
 @asynccontextmanager
 async def open_editor(
     root: Path,
-    settings: dict[str, Any] = ENGINE,
+    settings: JsonObject = ENGINE,
     env: dict[str, str] | None = None,
     within: Sequence[str] = (),
 ) -> AsyncGenerator[str]:

@@ -13,7 +13,6 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -22,6 +21,7 @@ from aiohttp import web
 from playwright.async_api import Browser, Locator, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
+from harness.json_values import JsonObject
 from harness.processes import Process, Site, User
 
 from .conftest import Workbench, open_editor, open_window
@@ -388,7 +388,7 @@ async def test_a_command_outlives_a_restart_of_the_server(desk: Desk) -> None:
     await expect(desk.window.status).to_have_text("Byleave")
     ended = await desk.user.end_of(tool_id)
     assert ended["status"] == "completed", ended
-    result: dict[str, Any] = ended["result"]
+    result: JsonObject = ended["result"]
     assert result["stdout"] == "survived\n"
     await desk.begin()
     await desk.window.say("read package.json and tell me the version")

@@ -3,9 +3,8 @@
 import json
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,15 @@ from byleave.gate import NO_POLICY, Policy, parse_policy, understand
 from byleave.gate.names import directory_of, path_fits
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
-from byleave.protocol.overview import Layer
-from byleave.protocol.tools import ExecuteCommandResult, ReadFileParams, WriteFileParams
+from byleave.protocol.policies import Layer
+from byleave.protocol.tools import (
+    ExecuteCommandResult,
+    ListDirectoryResult,
+    ReadFileParams,
+    SearchFilesResult,
+    WriteFileParams,
+    WriteFileResult,
+)
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandTimeout, Workspace
 from byleave.workspace import denied_paths as floor_module
@@ -22,6 +28,7 @@ from byleave.workspace import rulings as denials_module
 from byleave.workspace.denied_paths import DeniedPaths, GuardedFiles, GuardedPaths
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.rulings import Denials
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("G9", "S")
@@ -41,7 +48,7 @@ async def obeying(place: Place, settings: ClientSettings) -> AsyncIterator[Obeyi
     """A workspace under rules."""
     made: list[Workspace] = []
 
-    async def make(*paths: str, **parts: Any) -> Workspace:
+    async def make(*paths: str, **parts: str) -> Workspace:
         workspace = Workspace(place.root, settings)
         made.append(workspace)
         workspace.obey(policy(*paths, **parts))
@@ -53,15 +60,15 @@ async def obeying(place: Place, settings: ClientSettings) -> AsyncIterator[Obeyi
 
 
 @pytest.fixture
-def paths(place: Place) -> Any:
+def paths(place: Place) -> Iterator[PathValidator]:
     validator = PathValidator(place.root)
     yield validator
     validator.close()
 
 
-async def python(workspace: Workspace, script: str, **more: Any) -> ExecuteCommandResult:
+async def python(workspace: Workspace, script: str, *, record_as: str | None = None) -> ExecuteCommandResult:
     params = {"command": "python", "args": ["-c", script]}
-    result = await workspace.run("execute_command", params, **more)
+    result = await workspace.run("execute_command", params, record_as=record_as)
     assert isinstance(result, ExecuteCommandResult)
     return result
 
@@ -230,7 +237,7 @@ def test_what_could_not_be_opened_is_covered_and_what_is_gone_is_not(place: Plac
 
 @pytest.mark.parametrize("bound", [{"max_entries": 20}, {"seconds": -1.0}])
 def test_too_much_to_look_through_is_an_error_that_names_the_rule(
-    place: Place, paths: PathValidator, bound: dict[str, Any]
+    place: Place, paths: PathValidator, bound: JsonObject
 ) -> None:
     for number in range(30):
         place.file(f"big/{number}.txt")
@@ -299,7 +306,7 @@ async def test_no_command_can_open_what_is_denied(obeying: Obeying, place: Place
         {"command": "tar", "args": ["-cf", "all.tar", "private", "src"]},
     ],
 )
-async def test_reading_commands_meet_the_cover_too(obeying: Obeying, place: Place, params: dict[str, Any]) -> None:
+async def test_reading_commands_meet_the_cover_too(obeying: Obeying, place: Place, params: JsonObject) -> None:
     place.file("private/key.txt", "mine")
     place.file("src/x.pem", "mine")
     (place.root / "key").symlink_to("private/key.txt")
@@ -381,7 +388,7 @@ async def test_where_it_cannot_be_looked_at_afterwards_that_is_told(
 
 @pytest.mark.parametrize("sandbox", ["none", "landlock"])
 async def test_where_nothing_can_be_covered_no_command_runs_beside_what_is_denied(
-    place: Place, settings: ClientSettings, sandbox: Any
+    place: Place, settings: ClientSettings, sandbox: str
 ) -> None:
     workspace = Workspace(place.root, settings.model_copy(update={"sandbox": sandbox}))
     workspace.obey(policy("*.pem"))
@@ -398,7 +405,7 @@ async def test_where_nothing_can_be_covered_no_command_runs_beside_what_is_denie
 
 @pytest.mark.parametrize("sandbox", ["none", "landlock"])
 async def test_where_the_projects_rules_cannot_be_protected_no_command_runs_that_could_change_them(
-    place: Place, settings: ClientSettings, sandbox: Any
+    place: Place, settings: ClientSettings, sandbox: str
 ) -> None:
     rules = place.file(".byleave/policy.toml", "commands = []\n")
     workspace = Workspace(place.root, settings.model_copy(update={"sandbox": sandbox}))
@@ -447,7 +454,8 @@ async def test_no_spelling_and_no_link_opens_what_is_denied(obeying: Obeying, pl
 async def test_writes_beside_what_is_denied_are_recorded_as_ever(obeying: Obeying, place: Place) -> None:
     place.file("private/key.txt", "mine")
     workspace = await obeying("private/**")
-    result: Any = await workspace.run("write_file", {"path": "a.txt", "content": "x"}, record_as="tool_1")
+    result = await workspace.run("write_file", {"path": "a.txt", "content": "x"}, record_as="tool_1")
+    assert isinstance(result, WriteFileResult)
     assert (result.size, result.warnings) == (1, [])
     with pytest.raises(PathValidationError):
         await workspace.run("write_file", {"path": "private/key.txt", "content": "x"}, record_as="tool_2")
@@ -458,9 +466,11 @@ async def test_listings_and_searches_leave_out_what_is_denied(obeying: Obeying, 
     for name in ("private/key.txt", "src/x.pem", "src/a.txt"):
         place.file(name, "mine")
     workspace = await obeying("private/**", "*.pem")
-    listed: Any = await workspace.run("list_directory", {"path": ".", "recursive": True})
+    listed = await workspace.run("list_directory", {"path": ".", "recursive": True})
+    assert isinstance(listed, ListDirectoryResult)
     assert [entry.path for entry in listed.files] == ["src", "src/a.txt"]
-    found: Any = await workspace.run("search_files", {"path": ".", "pattern": "mine"})
+    found = await workspace.run("search_files", {"path": ".", "pattern": "mine"})
+    assert isinstance(found, SearchFilesResult)
     assert [match.path for match in found.matches] == ["src/a.txt"]
 
 
@@ -469,7 +479,8 @@ async def test_listing_does_not_tell_how_large_what_is_denied_behind_a_link_is(o
     place.file("open/a", "12345")
     (place.root / "open/link").symlink_to("../private/key")
     (place.root / "open/near").symlink_to("a")
-    listed: Any = await (await obeying("private/**")).run("list_directory", {"path": "open"})
+    listed = await (await obeying("private/**")).run("list_directory", {"path": "open"})
+    assert isinstance(listed, ListDirectoryResult)
     assert {entry.name: entry.size for entry in listed.files} == {"a": 5, "link": len("../private/key"), "near": 5}
 
 
@@ -566,7 +577,7 @@ async def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         ("read_file", {"path": "door/token"}),
     ],
 )
-async def test_no_tool_touches_byleaves_own_files(at_home: Workspace, tool: str, params: dict[str, Any]) -> None:
+async def test_no_tool_touches_byleaves_own_files(at_home: Workspace, tool: str, params: JsonObject) -> None:
     (at_home.root / "door").symlink_to("state")
     with pytest.raises(PathValidationError, match="Byleave's own files"):
         await at_home.run(tool, params)
@@ -583,7 +594,8 @@ async def test_no_command_touches_byleaves_own_files(at_home: Workspace) -> None
         "open('.local/share/byleave/token', 'w')",
     )
     assert (await python(at_home, "print(open('notes.txt').read())", record_as="tool_1")).stdout == "free\n"
-    listed: Any = await at_home.run("list_directory", {"path": "."})
+    listed = await at_home.run("list_directory", {"path": "."})
+    assert isinstance(listed, ListDirectoryResult)
     assert [entry.path for entry in listed.files] == ["notes.txt"]
 
 

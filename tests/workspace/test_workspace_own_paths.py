@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,16 +12,17 @@ from byleave.gate import Gate
 from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("G1", "T1", "T2", "T4", "T5", "S")
 
-CASES: list[dict[str, Any]] = [
+CASES: list[JsonObject] = [
     json.loads(line) for line in (Path(__file__).parent / "cases" / "own_paths.jsonl").read_text("ascii").splitlines()
 ]
 GATE = Gate()
 KEPT = {".git/config": "git's", ".env": "KEY=1", "tool.so": "program", "run.sh": "script", "package.json": "{}"}
-TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
+TOOLS: dict[str, tuple[str, JsonObject]] = {
     "read": ("read_file", {}),
     "list": ("list_directory", {}),
     "search": ("search_files", {"pattern": "SECRET"}),
@@ -82,7 +82,7 @@ def _spelled(path: str, at: Place) -> str:
     return path.replace("{WSNAME}", at.root.name).replace("{WS}", str(at.root)).replace("{OUT}", str(at.outside))
 
 
-async def _answer(case: dict[str, Any], at: Place, settings: ClientSettings) -> tuple[str, str]:
+async def _answer(case: JsonObject, at: Place, settings: ClientSettings) -> tuple[str, str]:
     tool, rest = TOOLS[case["op"]]
     params = {"path": _spelled(case["path"], at), **rest}
     judgement = GATE.judge(tool, params, workspace=str(at.root))
@@ -99,7 +99,7 @@ async def _answer(case: dict[str, Any], at: Place, settings: ClientSettings) -> 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 async def test_path_is_answered_as_labelled_and_nothing_else_is_touched(
-    case: dict[str, Any], furnished: Place, settings: ClientSettings
+    case: JsonObject, furnished: Place, settings: ClientSettings
 ) -> None:
     setup = dict(case.get("setup", {}))
     for name, target in setup.pop("links", {}).items():

@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +16,12 @@ from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFil
 from byleave.workspace import FileSystemExecutor, PathValidator
 from byleave.workspace.files.executor import Listing
 from byleave.workspace.paths import path_error, visible
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("G1")
 
-CASES: list[dict[str, Any]] = [
+CASES: list[JsonObject] = [
     json.loads(line) for line in (Path(__file__).parent / "cases" / "paths.jsonl").read_text("utf-8").splitlines()
 ]
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -100,7 +100,7 @@ def _attempt(paths: PathValidator, op: str, path: str) -> object:
 @pytest.mark.promise("T1", "T2", "T4", "S")
 @pytest.mark.parametrize("case", [case for case in CASES if case["id"] not in MOUNT], ids=lambda case: case["id"])
 def test_case_is_answered_as_expected_and_nothing_outside_is_touched(
-    case: dict[str, Any], paths: PathValidator, place: Place
+    case: JsonObject, paths: PathValidator, place: Place
 ) -> None:
     place.file("src/a.py", "print()\n")
     place.file("README.md", "# readme\n")

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -20,6 +19,7 @@ from byleave.settings import ClientSettings
 from byleave.workspace import WebSearcher, Workspace
 from byleave.workspace import web as fetching
 from byleave.workspace.web import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T6")
@@ -39,7 +39,7 @@ class Provider:
     url: str
     answer: web.StreamResponse | None = None
     seen: list[web.Request] = field(default_factory=list[web.Request])
-    bodies: list[Any] = field(default_factory=list[Any])
+    bodies: list[JsonObject | None] = field(default_factory=list[JsonObject | None])
     hang: asyncio.Event | None = None
 
 
@@ -240,7 +240,7 @@ class Names(AbstractResolver):
         pass
 
 
-async def _ask_by_name(names: Names, url: str, *, allow_private: bool = False) -> dict[str, Any]:
+async def _ask_by_name(names: Names, url: str, *, allow_private: bool = False) -> JsonObject:
     fetcher = BoundedWeb(allow_private=allow_private, resolver=names)
     try:
         return await fetcher.ask("SearXNG", "GET", f"{url}/search", setting="BYLEAVE_SEARXNG_URL", query={"q": "x"})

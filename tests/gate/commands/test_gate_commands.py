@@ -5,13 +5,13 @@ import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Verdict
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G2", "G3", "G5")
 
@@ -19,12 +19,12 @@ WORKSPACE = "/home/user/ws"
 GATE = Gate()
 RANKS = {"LOW": 0, "NOT_LOW": 1, "MEDIUM": 1, "HIGH": 2, "REFUSE": 3}
 FOLDER = Path(__file__).parents[1] / "cases"
-CASES: list[dict[str, Any]] = [json.loads(line) for line in (FOLDER / "commands.jsonl").read_text().splitlines()]
+CASES: list[JsonObject] = [json.loads(line) for line in (FOLDER / "commands.jsonl").read_text().splitlines()]
 NEEDS_A_DISK = {"grep-020", "read-048", "read-060"}
 """Links and pipes: no spelling tells them; the workspace refuses them when it resolves the operand."""
 
 
-def judge(argv: list[str], **options: Any) -> Verdict:
+def judge(argv: list[str], **options: bool) -> Verdict:
     call = {"command": argv[0], "args": argv[1:]}
     return GATE.judge("execute_command", call, workspace=WORKSPACE, **options).verdict
 
@@ -33,14 +33,14 @@ def level(line: str) -> str:
     return judge(shlex.split(line)).level.value
 
 
-def argv_of(case: dict[str, Any]) -> list[str]:
+def argv_of(case: JsonObject) -> list[str]:
     return [arg.replace("{WS}", WORKSPACE) for arg in case["argv"]]
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case["id"]) for case in CASES if case["id"] not in NEEDS_A_DISK]
 )
-def test_labelled_line_is_never_below_its_floor(case: dict[str, Any]) -> None:
+def test_labelled_line_is_never_below_its_floor(case: JsonObject) -> None:
     floor = case.get("floor", case["expect"])
     assert RANKS[judge(argv_of(case)).level.value] >= RANKS[floor], case["why"]
 

@@ -3,7 +3,6 @@
 import hashlib
 import shlex
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,6 +23,7 @@ from byleave.gate.policy.grants import (
 )
 from byleave.protocol.grants import GrantRule, Suggestion
 from byleave.protocol.verdicts import VerdictLevel
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G8")
 
@@ -34,7 +34,7 @@ SEEN = hashlib.sha256(b"as shown").hexdigest()
 OTHER = hashlib.sha256(b"changed").hexdigest()
 
 
-def judged(tool: str, params: Mapping[str, Any]) -> Judgement:
+def judged(tool: str, params: JsonObject) -> Judgement:
     return GATE.judge(tool, params, workspace=WORKSPACE)
 
 

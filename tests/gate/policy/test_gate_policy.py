@@ -1,7 +1,7 @@
 """The owner's rules: how a file is read, and what its rules do to a verdict."""
 
 import time
-from typing import Any
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +12,7 @@ from byleave.gate.policy.policy import MAX_FINDINGS
 from byleave.protocol.overview import Layer, PolicyText
 from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.verdicts import Verdict, VerdictLevel
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("G3", "S")
 
@@ -34,7 +35,7 @@ def run(judge: Gate, *argv: str, isolated: bool = True) -> Verdict:
     return judge.judge("execute_command", call, workspace=WORKSPACE, isolated=isolated).verdict
 
 
-def use(judge: Gate, tool: str, **params: Any) -> Verdict:
+def use(judge: Gate, tool: str, **params: object) -> Verdict:
     return judge.judge(tool, params, workspace=WORKSPACE).verdict
 
 
@@ -139,7 +140,7 @@ def test_allow_waives_the_question_of_risk() -> None:
         ("write_file", {"path": "src/a.py"}),  # malformed
     ],
 )
-def test_allow_waives_nothing_else(tool: str, params: dict[str, Any]) -> None:
+def test_allow_waives_nothing_else(tool: str, params: JsonObject) -> None:
     text = "".join(
         f'[[rule]]\naction = "allow"\ntool = "{name}"\npaths = ["src/**"]\n' for name in ("read_file", "write_file")
     )
@@ -524,7 +525,7 @@ def written(rules: list[tuple[str, str]]) -> str:
     return "\n".join(f'[[rule]]\naction = "{action}"\n{about}' for action, about in rules)
 
 
-def verdict(rules: list[tuple[str, str]], call: tuple[str, dict[str, Any]], *, isolated: bool = True) -> Verdict:
+def verdict(rules: list[tuple[str, str]], call: tuple[str, JsonObject], *, isolated: bool = True) -> Verdict:
     judged = gate(written(rules)).judge(call[0], call[1], workspace=WORKSPACE, isolated=isolated)
     return judged.verdict
 
@@ -534,14 +535,16 @@ def weight(found: Verdict) -> tuple[int, bool, bool]:
     return found.level.rank, found.always_asks or found.refused, found.waived_by is None
 
 
-def stands(found: Verdict) -> tuple[Any, ...]:
+def stands(found: Verdict) -> tuple[object, ...]:
     said = {(one.level, one.reason.replace("user.", "")) for one in found.findings if "policy." not in one.rule}
     return found.level, found.always_asks, found.waived_by is None, said, len(found.findings)
 
 
 @CALM
 @given(any_rules, calls, st.randoms(), st.booleans())
-def test_order_of_rules_means_nothing(rules: Any, call: Any, shuffle: Any, isolated: bool) -> None:
+def test_order_of_rules_means_nothing(
+    rules: list[tuple[str, str]], call: tuple[str, JsonObject], shuffle: Random, isolated: bool
+) -> None:
     before = verdict(rules, call, isolated=isolated)
     mixed = rules[:]
     shuffle.shuffle(mixed)
@@ -554,7 +557,9 @@ def test_order_of_rules_means_nothing(rules: Any, call: Any, shuffle: Any, isola
 
 @CALM
 @given(any_rules, tight, calls, st.booleans())
-def test_adding_an_ask_or_a_deny_never_loosens(rules: Any, added: Any, call: Any, isolated: bool) -> None:
+def test_adding_an_ask_or_a_deny_never_loosens(
+    rules: list[tuple[str, str]], added: tuple[str, str], call: tuple[str, JsonObject], isolated: bool
+) -> None:
     before, after = verdict(rules, call, isolated=isolated), verdict([*rules, added], call, isolated=isolated)
     assert all(new >= old for new, old in zip(weight(after), weight(before), strict=True))
     # A refusal need not say besides that there is no sandbox.
@@ -564,7 +569,9 @@ def test_adding_an_ask_or_a_deny_never_loosens(rules: Any, added: Any, call: Any
 
 @CALM
 @given(any_rules, loose, calls, st.booleans())
-def test_adding_an_allow_waives_and_does_nothing_else(rules: Any, added: Any, call: Any, isolated: bool) -> None:
+def test_adding_an_allow_waives_and_does_nothing_else(
+    rules: list[tuple[str, str]], added: tuple[str, str], call: tuple[str, JsonObject], isolated: bool
+) -> None:
     before, after = verdict(rules, call, isolated=isolated), verdict([*rules, added], call, isolated=isolated)
     assert after.model_copy(update={"waived_by": None}) == before.model_copy(update={"waived_by": None})
     if after.waived_by is not None:
@@ -576,7 +583,7 @@ def test_adding_an_allow_waives_and_does_nothing_else(rules: Any, added: Any, ca
 
 @CALM
 @given(any_rules, calls)
-def test_no_rule_takes_back_what_the_gate_found(rules: Any, call: Any) -> None:
+def test_no_rule_takes_back_what_the_gate_found(rules: list[tuple[str, str]], call: tuple[str, JsonObject]) -> None:
     own = GATE.judge(call[0], call[1], workspace=WORKSPACE).verdict
     found = verdict(rules, call)
     assert found.level.rank >= own.level.rank

@@ -1,7 +1,6 @@
 """How rules see a call: strictly for what loosens, leniently for what tightens."""
 
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +23,7 @@ def line(*argv: str) -> Call:
     return call_of("execute_command", {"command": command, "args": args}, understood, WORKSPACE)
 
 
-def file_call(tool: str, path: str, **more: Any) -> Call:
+def file_call(tool: str, path: str, **more: object) -> Call:
     params = {"path": path, "recursive": False, "pattern": "*", "glob": None, **more}
     return call_of(tool, params, None, WORKSPACE)
 
@@ -78,7 +77,9 @@ def test_begin_of_a_line_is_found_behind_options(argv: tuple[str, ...], strictly
         (words("docker", "push"), ("docker", "-x", "value", "push"), Fit.YES),
     ],
 )
-def test_lenient_look_sees_through_spellings(command: Any, argv: tuple[str, ...], fit: Fit) -> None:
+def test_lenient_look_sees_through_spellings(
+    command: tuple[tuple[str, ...], ...], argv: tuple[str, ...], fit: Fit
+) -> None:
     assert Pattern(command=command).fit(line(*argv)) is fit
 
 

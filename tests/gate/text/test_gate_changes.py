@@ -1,7 +1,6 @@
 """A write as a difference: whole texts or none, nothing that hides, no secret on either side."""
 
 import hashlib
-from typing import Any
 
 import pytest
 
@@ -12,9 +11,9 @@ from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 pytestmark = pytest.mark.promise("A")
 
 
-def change(content: str | None, text: str | None = None, *, append: bool = False, **seen: Any) -> ShownChange:
-    known: dict[str, Any] = {"path": "a.txt", "role": SeenRole.REPLACES, "sha256": "a" * 64, "size": 9}
-    return write_change(Write("a.txt", append, content, SeenFile(**(known | seen)), text))
+def change(content: str | None, text: str | None = None, *, append: bool = False, **seen: object) -> ShownChange:
+    known: dict[str, object] = {"path": "a.txt", "role": SeenRole.REPLACES, "sha256": "a" * 64, "size": 9}
+    return write_change(Write("a.txt", append, content, SeenFile.model_validate(known | seen), text))
 
 
 def test_both_sides_are_whole() -> None:

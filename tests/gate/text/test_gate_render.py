@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,14 +11,15 @@ from hypothesis import strategies as st
 
 from byleave.gate import MASK_PREFIX, Gate, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.text.characters import hidden_in
-from byleave.gate.text.render import Write, full_text, quote, write_change
+from byleave.gate.text.render import full_text, quote
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("A", "S")
 
 GATE = Gate()
 
 
-def described(tool: str, params: dict[str, Any]) -> str:
+def described(tool: str, params: JsonObject) -> str:
     judgement = GATE.judge(tool, params)
     return describe(judgement.tool_name, judgement.params, judgement.verdict)
 
@@ -108,7 +108,7 @@ def test_long_argument_is_shown_whole() -> None:
         ("search_web", {"query": "x"}, "Search the web for 'x'"),
     ],
 )
-def test_call_is_described_from_its_parameters(tool: str, params: dict[str, Any], start: str) -> None:
+def test_call_is_described_from_its_parameters(tool: str, params: JsonObject, start: str) -> None:
     assert described(tool, params).split("\n")[0] == start
 
 
@@ -308,7 +308,7 @@ def test_half_a_character_is_replaced_in_all_that_is_shown(size: int) -> None:
     assert mask_value({half: [half, {"password": 1, "a": (half,)}]}) == {whole: [whole, {"password": 1, "a": [whole]}]}
     key = next(iter(mask_value({f"password{half}": "hunter2hunter2"}).values()))
     key.encode()
-    calls: list[tuple[str, dict[str, Any]]] = [
+    calls: list[tuple[str, JsonObject]] = [
         ("write_file", {"path": half, "content": half, "mode": "write"}),
         ("read_file", {"path": half}),
         ("execute_command", {"command": half, "args": [half]}),
@@ -424,7 +424,7 @@ def test_two_different_argument_lists_never_look_the_same(one: list[str], other:
         ("search_web", {"query": "x"}, {"query": "x", "max_results": 20}),
     ],
 )
-def test_calls_that_differ_are_described_differently(tool: str, one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_calls_that_differ_are_described_differently(tool: str, one: JsonObject, other: JsonObject) -> None:
     assert described(tool, one).split("\n")[0] != described(tool, other).split("\n")[0]
 
 
@@ -523,13 +523,13 @@ def test_whole_text_numbers_arguments_and_hides_nothing() -> None:
 
 @settings(deadline=None)
 @given(st.text(), st.dictionaries(st.text(), st.text() | st.lists(st.text()) | st.integers()))
-def test_whole_text_is_safe_whatever_it_is_given(tool: str, params: dict[str, Any]) -> None:
+def test_whole_text_is_safe_whatever_it_is_given(tool: str, params: JsonObject) -> None:
     assert hidden_in(full_text(tool, params).replace("\n", "").replace("\t", "")) is None
 
 
 # Ten attacks: would a person who reads only this say no?
 
-ATTACKS: dict[str, tuple[str, dict[str, Any]]] = {
+ATTACKS: dict[str, tuple[str, JsonObject]] = {
     "find deletes": ("execute_command", {"command": "find", "args": [".", "-name", "*.log", "-delete"]}),
     "history overwritten elsewhere": (
         "execute_command",

@@ -3,7 +3,6 @@
 import itertools
 import json
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from byleave.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, sho
 from byleave.gate.text.render import full_text, quote
 from byleave.gate.text.secrets import MaskedStream, mask_arguments
 from byleave.protocol.approvals import call_digest
+from harness.json_values import Json
 
 pytestmark = pytest.mark.promise("S")
 
@@ -161,18 +161,18 @@ def test_values_are_masked_at_any_depth_and_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, 1.5, True, "", [], {}, {"max_tokens": 5, "password": ""}, {"token": None}])
-def test_values_without_secrets_stay_as_they_are(value: Any) -> None:
+def test_values_without_secrets_stay_as_they_are(value: Json) -> None:
     assert mask_value(value) == value
 
 
 def test_what_is_nested_too_deep_is_withheld() -> None:
-    value: Any = "ghp_" + LONG * 3
+    value: Json = "ghp_" + LONG * 3
     for _ in range(5000):
         value = [value]
     assert LONG not in json.dumps(_flattened(mask_value(value)))
 
 
-def _flattened(value: Any) -> Any:
+def _flattened(value: Json) -> Json:
     while isinstance(value, list) and value:
         value = value[0]
     return value
@@ -186,7 +186,7 @@ WRONG = (RecursionError, MemoryError, ValueError, UnicodeError, KeyError)
 def test_text_is_withheld_whatever_part_of_masking_fails(
     part: str, wrong: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> str:
+    def fail(*_: object) -> str:
         raise wrong
 
     text = "kind: Secret\ndata:\n  password: hunter2xyz"

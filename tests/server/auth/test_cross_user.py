@@ -1,7 +1,6 @@
 """Nobody sees or touches what is another user's, on any route there is; and every route is open to its scopes alone."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -9,13 +8,15 @@ from byleave.protocol.states import Scope
 from byleave.server import create_app, openapi_document
 from byleave.server.dependencies import Allow, Anyone, StrictRoute
 from byleave.settings import ServerSettings
+from harness.http_server import Answer, Server, User
+from harness.json_values import JsonObject
 
 BEHIND_A_TOKEN = ("/my", "/mcp")
-ROUTES: list[Any] = [*create_app(ServerSettings()).routes]
-PRIVATE = [route for route in ROUTES if route.path.startswith(BEHIND_A_TOKEN)]
-DESCRIBED: dict[str, Any] = openapi_document()["paths"]
+ROUTES = [*create_app(ServerSettings()).routes]
+PRIVATE = [route for route in ROUTES if isinstance(route, StrictRoute) and route.path.startswith(BEHIND_A_TOKEN)]
+DESCRIBED: JsonObject = openapi_document()["paths"]
 WITHOUT_IDS = ("/my/projects", "/my/me", "/my/signin", "/mcp")
-BODIES: dict[str, Any] = {
+BODIES: JsonObject = {
     "ProjectBody": {"name": "x"},
     "MessageBody": {"content": "hello"},
     "ApproveBody": {"decision": "approved"},
@@ -34,16 +35,17 @@ BODIES: dict[str, Any] = {
 }
 
 
-def _method(route: Any) -> str:
+def _method(route: StrictRoute) -> str:
+    assert route.methods is not None
     (method,) = route.methods
     return method
 
 
-def _name(route: Any) -> str:
+def _name(route: StrictRoute) -> str:
     return f"{_method(route)} {route.path}"
 
 
-def _body(route: Any) -> str | None:
+def _body(route: StrictRoute) -> str | None:
     """The word a route takes, by its name."""
     content = DESCRIBED[route.path][_method(route).lower()].get("requestBody", {}).get("content")
     if content is None:
@@ -75,13 +77,13 @@ def test_a_private_route_that_does_not_say_who_may_call_it_cannot_be_made() -> N
 
 
 @pytest.mark.promise("R-user")
-async def test_a_path_that_only_looks_like_another_opens_nothing(server: Any) -> None:
+async def test_a_path_that_only_looks_like_another_opens_nothing(server: Server) -> None:
     for path in ("/mcp%0A", "/my/me%0A", "/my%0A"):
         answer = await server.user().get(path, headers={"Authorization": ""})
         assert answer.status in (401, 404), path
 
 
-async def _things_of(alice: Any) -> dict[str, str]:
+async def _things_of(alice: User) -> dict[str, str]:
     project = await alice.project()
     accepted = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
     tool_id, approval_id = await alice.question(project)
@@ -104,7 +106,7 @@ def _unknown(things: dict[str, str]) -> dict[str, str]:
     return {name: re.sub(r"_.*", "_" + "0" * 32, value) for name, value in things.items()}
 
 
-async def _try(user: Any, route: Any, things: dict[str, str]) -> Any:
+async def _try(user: User, route: StrictRoute, things: dict[str, str]) -> Answer:
     path = route.path.format(**things)
     if _method(route) == "GET":
         query = f"?session_id={things['session_id']}" if route.path.endswith(("/messages", "/runs")) else ""
@@ -120,7 +122,7 @@ async def _try(user: Any, route: Any, things: dict[str, str]) -> Any:
 
 
 @pytest.mark.promise("S5", "R-user")
-async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(server: Any) -> None:
+async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(server: Server) -> None:
     alice, bob = server.user(), server.user("bob", tuple(Scope)[:3])
     agent = server.user("bob", (Scope.AGENT,))
     things = await _things_of(alice)
@@ -153,7 +155,7 @@ def _plain(text: str) -> str:
 
 
 @pytest.mark.promise("R-user")
-async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> None:
+async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Server) -> None:
     alice = server.user()
     things = _unknown(await _things_of(alice))
     nobody = server.user(scopes=())
@@ -162,6 +164,7 @@ async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> N
         anonymous = await server.user().ask(_method(route), path, headers={"Authorization": ""})
         assert anonymous.status == 401, _name(route)
         assert (await _try(nobody, route, things)).status == 403, _name(route)
+        assert route.allow is not None
         for scope in Scope:
             answer = await _try(server.user("carol", (scope,)), route, things)
             if scope in route.allow.scopes and len(route.allow.choices) == 1:
@@ -172,10 +175,10 @@ async def test_every_route_needs_a_token_and_one_of_its_scopes(server: Any) -> N
 
 
 @pytest.mark.promise("R-user")
-async def test_what_is_a_persons_is_closed_to_every_token_that_carries_agent(server: Any) -> None:
+async def test_what_is_a_persons_is_closed_to_every_token_that_carries_agent(server: Server) -> None:
     things = await _things_of(server.user())
     agent = server.user("alice", (Scope.CHAT, Scope.APPROVE, Scope.AGENT))
-    closed = [route for route in PRIVATE if route.allow.people_only]
+    closed = [route for route in PRIVATE if route.allow is not None and route.allow.people_only]
     names = {route.path.rpartition("/")[2] for route in closed}
     assert names >= {"check", "policy", "audit", "verify", "signin", "whole", "grants", "preview"}
     for route in closed:
@@ -183,7 +186,7 @@ async def test_what_is_a_persons_is_closed_to_every_token_that_carries_agent(ser
         assert (await _try(server.user(), route, things)).status in (200, 404, 409, 503), _name(route)
 
 
-async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_are_known(server: Any) -> None:
+async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_are_known(server: Server) -> None:
     alice = server.user()
     for route in PRIVATE:
         answer = await alice.ask("PATCH", route.path.format(**_any_ids()))

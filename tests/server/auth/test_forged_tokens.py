@@ -7,8 +7,9 @@ import hmac
 import json
 import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import jwt
 import pytest
@@ -27,19 +28,23 @@ from byleave.server.auth.keys import PublishedKeys
 from byleave.server.auth.tokens import TokenVerifier
 from byleave.server.errors import Unauthenticated, Unavailable
 from byleave.settings import ServerSettings
+from harness.http_server import Server, StartServer
+from harness.json_values import JsonObject
+from harness.options import ServerOptions
 
 SECRET = "a secret of the tests, long enough to be one"
 RSA = rsa.generate_private_key(65537, 2048)
 CURVE = ec.generate_private_key(ec.SECP256R1())
 EDWARDS = ed25519.Ed25519PrivateKey.generate()
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 
-def _claims(**changes: Any) -> dict[str, Any]:
+def _claims(**changes: object) -> JsonObject:
     claims = {"sub": "alice", "scope": "chat", "exp": int(time.time()) + 60, **changes}
     return {name: value for name, value in claims.items() if value is not None}
 
 
-def _pem(key: Any) -> str:
+def _pem(key: PrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
@@ -47,20 +52,20 @@ def _b64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _forged(header: dict[str, Any], claims: dict[str, Any], key: bytes | None) -> str:
+def _forged(header: JsonObject, claims: JsonObject, key: bytes | None) -> str:
     """A token put together by hand: libraries refuse to make these."""
     body = f"{_b64(json.dumps(header).encode())}.{_b64(json.dumps(claims).encode())}"
     signature = b"" if key is None else hmac.new(key, body.encode(), hashlib.sha256).digest()
     return f"{body}.{_b64(signature)}"
 
 
-def _settings(tmp_path: Path, **changes: Any) -> ServerSettings:
-    values: dict[str, Any] = {"home": tmp_path / "home", "secret": SecretStr(SECRET), **changes}
+def _settings(tmp_path: Path, **changes: Unpack[ServerOptions]) -> ServerSettings:
+    values: ServerOptions = {"home": tmp_path / "home", "secret": SecretStr(SECRET), **changes}
     return ServerSettings(**values)
 
 
 @pytest.mark.promise("R-user")
-async def test_forged_and_broken_tokens_are_401_over_http(server: Any) -> None:
+async def test_forged_and_broken_tokens_are_401_over_http(server: Server) -> None:
     good = jwt.encode(_claims(), SECRET, algorithm="HS256")
     head, body, signature = good.split(".")
     tokens = {
@@ -95,14 +100,16 @@ async def test_forged_and_broken_tokens_are_401_over_http(server: Any) -> None:
     assert (await server.bearer(good).get("/my/projects")).status == 200
 
 
-async def test_request_without_a_usable_authorization_header_is_401(server: Any) -> None:
+async def test_request_without_a_usable_authorization_header_is_401(server: Server) -> None:
     for value in ("", "Basic YWxpY2U6eA==", "Bearer", "Bearer  ", "alice"):
         answer = await server.user().get("/my/projects", headers={"Authorization": value})
         assert answer.status == 401, value
 
 
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (CURVE, "ES256"), (EDWARDS, "EdDSA")])
-async def test_public_key_verifies_its_own_algorithm_and_no_other(tmp_path: Path, key: Any, algorithm: str) -> None:
+async def test_public_key_verifies_its_own_algorithm_and_no_other(
+    tmp_path: Path, key: PrivateKey, algorithm: str
+) -> None:
     pem = _pem(key)
     verifier = TokenVerifier.of(_settings(tmp_path, public_key=pem.replace("\n", "\\n")))
     principal = await verifier.verify(jwt.encode(_claims(scope=["chat", "other"]), key, algorithm=algorithm))
@@ -158,11 +165,19 @@ async def test_remembered_token_still_expires_and_memory_is_bounded(
     assert len(verifier._known) == 1
 
 
+def _jwk(key: PrivateKey) -> str:
+    if isinstance(key, rsa.RSAPrivateKey):
+        return RSAAlgorithm.to_jwk(key.public_key())
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return ECAlgorithm.to_jwk(key.public_key())
+    return OKPAlgorithm.to_jwk(key.public_key())
+
+
 class _Provider:
     """An identity provider that publishes keys."""
 
     def __init__(self) -> None:
-        self.keys: list[dict[str, Any]] = []
+        self.keys: list[JsonObject] = []
         self.asked = 0
         self.fails = False
 
@@ -170,13 +185,16 @@ class _Provider:
         self.asked += 1
         return web.Response(status=500) if self.fails else web.json_response({"keys": self.keys})
 
-    def publish(self, kid: str, key: Any, **more: Any) -> None:
-        algorithm: Any = {RSA: RSAAlgorithm, CURVE: ECAlgorithm}.get(key, OKPAlgorithm)
-        self.keys.append({**json.loads(algorithm.to_jwk(key.public_key())), "kid": kid, **more})
+    def publish(self, kid: str, key: PrivateKey, **more: str) -> None:
+        self.keys.append({**json.loads(_jwk(key)), "kid": kid, **more})
+
+
+Published = tuple[_Provider, str]
+"""A provider and the address of its keys."""
 
 
 @pytest.fixture
-async def provider() -> Any:
+async def provider() -> AsyncIterator[Published]:
     provider = _Provider()
     app = web.Application()
     app.router.add_get("/keys", provider.answer)
@@ -189,7 +207,7 @@ async def provider() -> Any:
     await runner.cleanup()
 
 
-async def test_published_keys_are_fetched_remembered_and_asked_for_again_only_now_and_then(provider: Any) -> None:
+async def test_published_keys_are_fetched_remembered_and_asked_for_again_only_now_and_then(provider: Published) -> None:
     published, url = provider
     clock = [1000.0]
     source = PublishedKeys(url, clock=lambda: clock[0])
@@ -222,7 +240,7 @@ async def test_published_keys_are_fetched_remembered_and_asked_for_again_only_no
         await verifier.verify(jwt.encode(_claims(jti="5"), RSA, algorithm="RS256", headers={"kid": "one"}))
 
 
-async def test_only_published_key_needs_no_name_and_a_provider_that_is_down_is_said(provider: Any) -> None:
+async def test_only_published_key_needs_no_name_and_a_provider_that_is_down_is_said(provider: Published) -> None:
     published, url = provider
     published.publish("one", EDWARDS)
     token = jwt.encode(_claims(), EDWARDS, algorithm="EdDSA")
@@ -241,7 +259,7 @@ async def test_only_published_key_needs_no_name_and_a_provider_that_is_down_is_s
 
 
 async def test_server_with_an_identity_provider_takes_its_tokens_and_makes_none(
-    provider: Any, start_server: Any
+    provider: Published, start_server: StartServer
 ) -> None:
     published, url = provider
     published.publish("one", CURVE)
@@ -299,7 +317,7 @@ def test_scopes_of_a_strange_kind_open_nothing() -> None:
 
 
 @pytest.mark.promise("S4")
-async def test_a_token_of_an_agent_that_executes_is_neither_made_nor_good(server: Any, tmp_path: Path) -> None:
+async def test_a_token_of_an_agent_that_executes_is_neither_made_nor_good(server: Server, tmp_path: Path) -> None:
     pair = (Scope.AGENT, Scope.EXECUTE)
     with pytest.raises(ConfigurationError, match="do not go together"):
         issue_token(_settings(tmp_path), "alice", pair, 60)
@@ -322,7 +340,7 @@ async def test_two_tokens_of_the_same_name_and_moment_are_two_agents(tmp_path: P
 
 
 @pytest.mark.parametrize("name", [None, "", "x" * 41, "a b", "chat\n", ["chat"], 7])
-async def test_a_claim_that_is_no_name_names_nobody(tmp_path: Path, name: Any) -> None:
+async def test_a_claim_that_is_no_name_names_nobody(tmp_path: Path, name: object) -> None:
     token = jwt.encode(_claims(scope="agent", agent=name, mode="fullest"), SECRET, algorithm="HS256")
     principal = await TokenVerifier.of(_settings(tmp_path)).verify(token)
     assert principal.agent_id.startswith("agent-")

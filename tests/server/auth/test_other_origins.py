@@ -1,13 +1,12 @@
 """Pages of other origins: those the operator listed may use the API with a bearer token, and no other in any way."""
 
-from typing import Any
-
 import pytest
 from pydantic import ValidationError
 
 from byleave.server.auth.sign_ins import COOKIE
 from byleave.server.auth.tokens import HEADER, issue_session
 from byleave.settings import ServerSettings
+from harness.http_server import Answer, Server, StartServer
 
 LISTED = "https://intranet.example"
 OTHERS = (
@@ -23,12 +22,12 @@ OTHERS = (
 )
 
 
-def _allows(answer: Any) -> bool:
+def _allows(answer: Answer) -> bool:
     assert "Access-Control-Allow-Credentials" not in answer.headers
     return "Access-Control-Allow-Origin" in answer.headers
 
 
-async def test_listed_page_reads_answers_with_a_bearer_token(start_server: Any) -> None:
+async def test_listed_page_reads_answers_with_a_bearer_token(start_server: StartServer) -> None:
     server = await start_server(page_origins=(LISTED, "http://127.0.0.1:3000"))
     alice = server.user()
     for origin in (LISTED, "http://127.0.0.1:3000"):
@@ -49,7 +48,7 @@ async def test_listed_page_reads_answers_with_a_bearer_token(start_server: Any) 
         assert feed.headers["Access-Control-Allow-Origin"] == LISTED
 
 
-async def test_browser_is_told_what_a_listed_page_may_send_without_a_token(start_server: Any) -> None:
+async def test_browser_is_told_what_a_listed_page_may_send_without_a_token(start_server: StartServer) -> None:
     server = await start_server(page_origins=(LISTED,))
     visitor = server.bearer("")
     asks = {"Authorization": "", "Access-Control-Request-Method": "POST", "Origin": LISTED}
@@ -71,7 +70,7 @@ async def test_browser_is_told_what_a_listed_page_may_send_without_a_token(start
     assert (await visitor.ask("OPTIONS", "/my/projects", headers=asks)).status == 421
 
 
-async def test_page_that_is_not_listed_is_allowed_nothing(start_server: Any) -> None:
+async def test_page_that_is_not_listed_is_allowed_nothing(start_server: StartServer) -> None:
     server = await start_server(page_origins=(LISTED,))
     alice, preflight = server.user(), {"Authorization": "", "Access-Control-Request-Method": "GET"}
     for origin in OTHERS:
@@ -83,7 +82,7 @@ async def test_page_that_is_not_listed_is_allowed_nothing(start_server: Any) -> 
         assert not _allows(await alice.get("/page/none.js", headers={"Origin": origin})), origin
 
 
-async def test_cookie_opens_nothing_to_a_listed_page(start_server: Any) -> None:
+async def test_cookie_opens_nothing_to_a_listed_page(start_server: StartServer) -> None:
     server = await start_server(page_origins=(LISTED,))
     visitor = server.bearer("")
     session = issue_session(server.settings, "alice", 60, key="k")
@@ -100,7 +99,7 @@ async def test_cookie_opens_nothing_to_a_listed_page(start_server: Any) -> None:
     assert not _allows(quiet), "an old browser that says nothing of the site does not read it either"
 
 
-async def test_files_of_the_page_may_be_taken_by_listed_pages_only_where_some_are(start_server: Any) -> None:
+async def test_files_of_the_page_may_be_taken_by_listed_pages_only_where_some_are(start_server: StartServer) -> None:
     listed = await start_server(page_origins=(LISTED,))
     answer = await listed.user().get("/page/none.js", headers={"Authorization": "", "Origin": LISTED})
     assert (answer.status, _allows(answer)) == (404, True)
@@ -111,7 +110,7 @@ async def test_files_of_the_page_may_be_taken_by_listed_pages_only_where_some_ar
     assert api.headers.getall("Cross-Origin-Resource-Policy") == ["same-origin"]
 
 
-async def test_without_the_setting_nothing_of_it_is_there(server: Any) -> None:
+async def test_without_the_setting_nothing_of_it_is_there(server: Server) -> None:
     for path in ("/my/me", "/page/none.js", "/"):
         answer = await server.user().get(path, headers={"Origin": LISTED})
         assert not _allows(answer)

@@ -1,7 +1,6 @@
 """The page's cookie reaches every port of its host: whoever gets it there can do nothing with it, without the key."""
 
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
@@ -10,12 +9,13 @@ from pydantic import SecretStr
 from byleave.server import server_secret
 from byleave.server.auth.sign_ins import COOKIE, cookie_name
 from byleave.server.auth.tokens import HEADER, LONGEST_KEY, issue_session
+from harness.http_server import Server, StartServer
 from harness.signing import handed_key, page_cookie, page_headers
 
 pytestmark = pytest.mark.promise("S", "A")
 
 
-async def _signed_in(server: Any, user: str = "alice") -> dict[str, str]:
+async def _signed_in(server: Server, user: str = "alice") -> dict[str, str]:
     """What the page of a signed-in browser sends."""
     code = server.parts.sign_in.new_code(user)
     answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
@@ -29,7 +29,7 @@ def _with_key(page: dict[str, str], key: str | None) -> dict[str, str]:
     return rest if key is None else {**rest, HEADER: key}
 
 
-async def test_cookie_without_its_key_reads_nothing_hears_nothing_and_decides_nothing(server: Any) -> None:
+async def test_cookie_without_its_key_reads_nothing_hears_nothing_and_decides_nothing(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     _, approval_id = await alice.question(project)
@@ -53,21 +53,21 @@ async def test_cookie_without_its_key_reads_nothing_hears_nothing_and_decides_no
     assert (await visitor.post(confirm, {"decision": "rejected"}, headers=page)).status == 200
 
 
-async def test_key_given_twice_is_refused_as_it_stands(server: Any) -> None:
+async def test_key_given_twice_is_refused_as_it_stands(server: Server) -> None:
     page = await _signed_in(server)
     twice = [*page.items(), (HEADER, "x")]
     async with server.session.get(f"{server.url}/my/me", headers=twice) as answer:
         assert answer.status == 400
 
 
-async def test_key_without_the_cookie_opens_nothing_and_a_bearer_token_needs_none(server: Any) -> None:
+async def test_key_without_the_cookie_opens_nothing_and_a_bearer_token_needs_none(server: Server) -> None:
     page = await _signed_in(server)
     alone = {name: value for name, value in page.items() if name != "Cookie"}
     assert (await server.bearer("").get("/my/me", headers=alone)).status == 401
     assert (await server.user().get("/my/me", headers={HEADER: "wrong"})).status == 200
 
 
-async def test_sign_in_from_before_there_were_keys_is_not_good(server: Any) -> None:
+async def test_sign_in_from_before_there_were_keys_is_not_good(server: Server) -> None:
     secret = server_secret(server.settings)
     claims = jwt.decode(issue_session(server.settings, "alice", 60, key="k"), secret, algorithms=["HS256"])
     for digest in (None, "", "k", 1, ["k"], claims["key"].upper()):
@@ -78,7 +78,7 @@ async def test_sign_in_from_before_there_were_keys_is_not_good(server: Any) -> N
             assert (answer.status, "byleave link" in answer.json["hint"]) == (401, True), digest
 
 
-async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_nothing(server: Any) -> None:
+async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_nothing(server: Server) -> None:
     page, visitor = await _signed_in(server), server.bearer("")
     out = await visitor.post("/signout", {}, headers=_with_key(page, "x"))
     assert (out.status, page_cookie(out.headers["Set-Cookie"]).value) == (204, "")
@@ -87,7 +87,7 @@ async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_
     assert (await visitor.get("/my/me", headers=page)).status == 401
 
 
-async def test_key_is_handed_over_once_in_a_body_that_nothing_keeps_and_in_no_address(server: Any) -> None:
+async def test_key_is_handed_over_once_in_a_body_that_nothing_keeps_and_in_no_address(server: Server) -> None:
     visitor, user = server.bearer(""), 'al"ice <script>'
     link = f"/signin?code={server.parts.sign_in.new_code(user)}"
     answer = await visitor.get(link, headers={"Authorization": "", "Sec-Fetch-Site": "none", "Accept": "text/html"})
@@ -109,7 +109,7 @@ async def test_key_is_handed_over_once_in_a_body_that_nothing_keeps_and_in_no_ad
     assert key not in str(claims), "who has the cookie cannot read the key out of it"
 
 
-async def test_cookies_that_another_port_set_beside_ours_keep_nobody_out(server: Any) -> None:
+async def test_cookies_that_another_port_set_beside_ours_keep_nobody_out(server: Server) -> None:
     """A program on another port can set one of this name for a path of ours: browsers send it, and send it first."""
     page, mallory, visitor = await _signed_in(server), await _signed_in(server, "mallory"), server.bearer("")
     others = f"{COOKIE}=x; {mallory['Cookie']}; {COOKIE}="
@@ -126,7 +126,7 @@ async def test_cookies_that_another_port_set_beside_ours_keep_nobody_out(server:
 
 
 async def test_two_servers_of_one_host_do_not_sign_a_person_out_of_one_another(
-    start_server: Any, tmp_path: Path
+    start_server: StartServer, tmp_path: Path
 ) -> None:
     """One beside the other, or two behind tunnels: a browser has one jar for all ports of a host."""
     jar: dict[str, str] = {}

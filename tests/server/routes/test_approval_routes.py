@@ -1,16 +1,16 @@
 """Decisions over HTTP (R4, R5, R8, R9): once, by a person, for exactly what was shown."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from byleave.bus import ConnectedClient
 from byleave.protocol.states import Scope
+from harness.http_server import Server, StartServer
 
 
 @pytest.mark.promise("R4", "A2", "W7")
-async def test_of_ten_approvals_at_once_exactly_one_counts(server: Any) -> None:
+async def test_of_ten_approvals_at_once_exactly_one_counts(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
@@ -26,7 +26,7 @@ async def test_of_ten_approvals_at_once_exactly_one_counts(server: Any) -> None:
 
 
 @pytest.mark.promise("R5")
-async def test_rejection_tells_the_agent_the_reason(server: Any) -> None:
+async def test_rejection_tells_the_agent_the_reason(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
@@ -45,7 +45,7 @@ async def test_rejection_tells_the_agent_the_reason(server: Any) -> None:
 
 @pytest.mark.promise("R9")
 @pytest.mark.parametrize(("decision", "status"), [("approved", "approved"), ("rejected", "rejected")])
-async def test_decision_needs_no_project_in_the_path(server: Any, decision: str, status: str) -> None:
+async def test_decision_needs_no_project_in_the_path(server: Server, decision: str, status: str) -> None:
     alice = server.user()
     tool_id, approval_id = await alice.question(await alice.project())
     answer = await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": decision})
@@ -54,7 +54,7 @@ async def test_decision_needs_no_project_in_the_path(server: Any, decision: str,
 
 
 @pytest.mark.promise("R8")
-async def test_what_waits_is_listed_for_all_projects_or_one(server: Any) -> None:
+async def test_what_waits_is_listed_for_all_projects_or_one(server: Server) -> None:
     alice = server.user()
     project, other = await alice.project(), await alice.project("other")
     _, approval_id = await alice.question(project)
@@ -65,7 +65,7 @@ async def test_what_waits_is_listed_for_all_projects_or_one(server: Any) -> None
 
 
 @pytest.mark.promise("A3")
-async def test_approval_of_another_digest_than_the_one_that_waits_is_refused(server: Any) -> None:
+async def test_approval_of_another_digest_than_the_one_that_waits_is_refused(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
@@ -76,7 +76,7 @@ async def test_approval_of_another_digest_than_the_one_that_waits_is_refused(ser
 
 
 @pytest.mark.promise("W7")
-async def test_decision_after_the_time_is_over_is_told_so(start_server: Any) -> None:
+async def test_decision_after_the_time_is_over_is_told_so(start_server: StartServer) -> None:
     server = await start_server(medium_approval_seconds=1)
     alice = server.user()
     project = await alice.project()
@@ -87,11 +87,11 @@ async def test_decision_after_the_time_is_over_is_told_so(start_server: Any) -> 
     assert (answer.status, answer.json["state"]) == (409, "timeout")
 
 
-async def test_decision_of_the_wrong_form_is_400_and_decides_nothing(server: Any) -> None:
+async def test_decision_of_the_wrong_form_is_400_and_decides_nothing(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     tool_id, approval_id = await alice.question(project)
-    wrong: list[tuple[str, Any]] = [
+    wrong: list[tuple[str, object]] = [
         ("approve", {}),
         ("approve", {"scope": "once"}),
         ("approve", {"decision": "rejected"}),
@@ -109,7 +109,7 @@ async def test_decision_of_the_wrong_form_is_400_and_decides_nothing(server: Any
     assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"
 
 
-async def test_unknown_approval_and_one_of_another_project_are_404(server: Any) -> None:
+async def test_unknown_approval_and_one_of_another_project_are_404(server: Server) -> None:
     alice = server.user()
     project, other = await alice.project(), await alice.project("other")
     _, approval_id = await alice.question(project)
@@ -122,7 +122,7 @@ async def test_unknown_approval_and_one_of_another_project_are_404(server: Any) 
 
 @pytest.mark.promise("S4")
 @pytest.mark.parametrize("more", [(), (Scope.APPROVE,), (Scope.APPROVE, Scope.CHAT)])
-async def test_agents_token_never_decides_whatever_else_it_carries(server: Any, more: tuple[Scope, ...]) -> None:
+async def test_agents_token_never_decides_whatever_else_it_carries(server: Server, more: tuple[Scope, ...]) -> None:
     alice, agent = server.user(), server.user(scopes=(Scope.AGENT, *more))
     project = await alice.project()
     tool_id, approval_id = await agent.question(project)
@@ -138,7 +138,7 @@ async def test_agents_token_never_decides_whatever_else_it_carries(server: Any, 
 
 
 @pytest.mark.promise("S")
-async def test_no_agent_reads_what_its_write_would_replace(server: Any) -> None:
+async def test_no_agent_reads_what_its_write_would_replace(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     leave = server.parts.presence.connect(ConnectedClient("laptop", project, declared=True, looks=True))

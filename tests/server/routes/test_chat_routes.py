@@ -2,16 +2,17 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.protocol.states import Scope
 from byleave.server import services as parts
+from harness.http_server import Server, StartServer, User
+from harness.json_values import JsonObject
 
 
 @pytest.mark.promise("R0")
-async def test_user_creates_projects_and_sees_their_own(server: Any) -> None:
+async def test_user_creates_projects_and_sees_their_own(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project = await alice.project("  site  ")
     await bob.project("other")
@@ -20,7 +21,7 @@ async def test_user_creates_projects_and_sees_their_own(server: Any) -> None:
     assert (listed["projects"][0]["project_id"], listed["projects"][0]["name"]) == (project, "site")
 
 
-async def test_tabs_of_a_new_user_that_open_at_once_make_one_project_between_them(server: Any) -> None:
+async def test_tabs_of_a_new_user_that_open_at_once_make_one_project_between_them(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     body = {"name": "default", "if_none": True}
     asked = await asyncio.gather(*(alice.post("/my/projects", body) for _ in range(8)), bob.post("/my/projects", body))
@@ -32,7 +33,7 @@ async def test_tabs_of_a_new_user_that_open_at_once_make_one_project_between_the
 
 
 @pytest.mark.promise("R1", "W1", "W2")
-async def test_message_is_accepted_at_once_and_opens_a_session(server: Any) -> None:
+async def test_message_is_accepted_at_once_and_opens_a_session(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     path = f"/my/projects/{project}/chat"
@@ -49,7 +50,7 @@ async def test_message_is_accepted_at_once_and_opens_a_session(server: Any) -> N
 
 
 @pytest.mark.promise("R1")
-async def test_message_that_is_sent_again_gets_the_same_answer_and_starts_nothing(server: Any) -> None:
+async def test_message_that_is_sent_again_gets_the_same_answer_and_starts_nothing(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     path = f"/my/projects/{project}/chat"
@@ -69,7 +70,7 @@ async def test_message_that_is_sent_again_gets_the_same_answer_and_starts_nothin
 
 @pytest.mark.promise("R1")
 @pytest.mark.parametrize("change", [{"content": "other"}, {"mode": "sandbox"}, {"agent": "chat"}])
-async def test_another_message_under_the_same_key_is_a_conflict(server: Any, change: dict[str, str]) -> None:
+async def test_another_message_under_the_same_key_is_a_conflict(server: Server, change: dict[str, str]) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/messages"
     body = {"content": "hello", "client_key": "k"}
@@ -82,7 +83,7 @@ async def test_another_message_under_the_same_key_is_a_conflict(server: Any, cha
 
 
 @pytest.mark.promise("R1")
-async def test_key_is_the_senders_own_in_one_project(server: Any) -> None:
+async def test_key_is_the_senders_own_in_one_project(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     body = {"content": "hello", "client_key": "k"}
     projects = [(alice, await alice.project()), (alice, await alice.project()), (bob, await bob.project())]
@@ -95,7 +96,7 @@ async def test_key_is_the_senders_own_in_one_project(server: Any) -> None:
 
 
 @pytest.mark.promise("W13")
-async def test_agents_answer_comes_on_the_feed(server: Any) -> None:
+async def test_agents_answer_comes_on_the_feed(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project) as feed:
@@ -105,7 +106,7 @@ async def test_agents_answer_comes_on_the_feed(server: Any) -> None:
 
 
 async def test_without_an_agent_a_message_is_503_with_how_to_get_one(
-    start_server: Any, monkeypatch: pytest.MonkeyPatch
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "RunWorker", None)
     alice = (await start_server()).user()
@@ -128,7 +129,7 @@ projects = ["proj_other"]
 
 
 @pytest.mark.promise("G7")
-async def test_agents_of_a_project_are_listed_and_picked_by_name(start_server: Any, tmp_path: Path) -> None:
+async def test_agents_of_a_project_are_listed_and_picked_by_name(start_server: StartServer, tmp_path: Path) -> None:
     (tmp_path / "agents.toml").write_text(AGENTS)
     server = await start_server(agents=tmp_path / "agents.toml")
     alice = server.user()
@@ -144,7 +145,7 @@ async def test_agents_of_a_project_are_listed_and_picked_by_name(start_server: A
     assert {one["model"] for one in listed["agents"]} == {"offline"}
     path = f"/my/projects/{project}/chat/messages"
 
-    async def mode_of(user: Any, **body: str) -> str:
+    async def mode_of(user: User, **body: str) -> str:
         accepted = await user.post(path, {"content": "hello", **body})
         assert accepted.status == 202, accepted.text
         return (await server.parts.store.runs.get(accepted.json["run_id"], user_id="alice")).mode.value
@@ -163,17 +164,17 @@ async def test_agents_of_a_project_are_listed_and_picked_by_name(start_server: A
     assert unknown.json["hint"] == "It has: chat, reviewer, builder."
 
 
-async def test_agents_of_another_user_s_project_are_404(server: Any) -> None:
+async def test_agents_of_another_user_s_project_are_404(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project = await alice.project()
     assert (await bob.get(f"/my/projects/{project}/agents")).status == 404
     assert (await server.user(scopes=(Scope.EXECUTE,)).get(f"/my/projects/{project}/agents")).status == 403
 
 
-async def test_message_of_the_wrong_form_is_400(server: Any) -> None:
+async def test_message_of_the_wrong_form_is_400(server: Server) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/messages"
-    wrong: list[Any] = [
+    wrong: list[JsonObject] = [
         {},
         {"content": ""},
         {"content": 5},
@@ -188,7 +189,7 @@ async def test_message_of_the_wrong_form_is_400(server: Any) -> None:
         assert (await alice.post(path, body)).status == 400, body
 
 
-async def test_session_of_another_project_or_user_is_404(server: Any) -> None:
+async def test_session_of_another_project_or_user_is_404(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other, bobs = await alice.project(), await alice.project("other"), await bob.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
@@ -201,7 +202,7 @@ async def test_session_of_another_project_or_user_is_404(server: Any) -> None:
 
 
 @pytest.mark.promise("S4", "G7")
-async def test_full_mode_needs_a_token_that_may_approve(server: Any) -> None:
+async def test_full_mode_needs_a_token_that_may_approve(server: Server) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/chat/messages"
     body = {"content": "hello", "mode": "full"}
@@ -211,7 +212,7 @@ async def test_full_mode_needs_a_token_that_may_approve(server: Any) -> None:
     assert (await alice.post(path, body)).status == 202
 
 
-async def test_run_is_stopped_with_everything_it_has_open(server: Any) -> None:
+async def test_run_is_stopped_with_everything_it_has_open(server: Server) -> None:
     alice = server.user()
     project, other = await alice.project(), await alice.project("other")
     async with alice.feed(project) as feed:
@@ -231,7 +232,7 @@ async def test_run_is_stopped_with_everything_it_has_open(server: Any) -> None:
 
 
 @pytest.mark.promise("R1", "R-user")
-async def test_runs_of_a_session_say_whether_an_agent_still_works_and_how_the_last_one_ended(server: Any) -> None:
+async def test_runs_of_a_session_say_whether_an_agent_still_works_and_how_the_last_one_ended(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other, bobs = await alice.project(), await alice.project("other"), await bob.project()
     chat = f"/my/projects/{project}/chat"

@@ -3,11 +3,12 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.protocol.states import Scope
+from harness.http_server import Server, StartServer, User
+from harness.json_values import Json, JsonObject
 
 pytestmark = pytest.mark.promise("L6")
 
@@ -36,11 +37,11 @@ because = "The database is not theirs."
 class Desk:
     """A user, a project, and the check."""
 
-    def __init__(self, user: Any, project: str) -> None:
+    def __init__(self, user: User, project: str) -> None:
         self.user = user
         self.project = project
 
-    async def check(self, call: dict[str, Any], **more: Any) -> Any:
+    async def check(self, call: JsonObject, **more: object) -> Json:
         answer = await self.user.post(f"/my/projects/{self.project}/check", {**call, **more})
         assert answer.status == 200, answer.text
         return answer.json
@@ -52,7 +53,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(server: Any) -> Desk:
+async def desk(server: Server) -> Desk:
     user = server.user()
     return Desk(user, await user.project())
 
@@ -164,7 +165,7 @@ async def test_machine_without_a_sandbox_asks_about_everything(desk: Desk) -> No
     ],
     ids=lambda call: call["command"],
 )
-async def test_secret_in_the_call_does_not_come_back(desk: Desk, call: dict[str, Any]) -> None:
+async def test_secret_in_the_call_does_not_come_back(desk: Desk, call: JsonObject) -> None:
     answer = await desk.check({"tool_name": "execute_command", "tool_params": call})
     assert "hunter2" not in json.dumps(answer)
 
@@ -174,7 +175,7 @@ async def test_secret_in_the_call_does_not_come_back(desk: Desk, call: dict[str,
     [{"path": "a\x1b[31m\u202e.txt"}, {"path": 7}, {"args": [1, {"x": []}]}, {"path": "a\0"}, {"content": ["x"]}, {}],
     ids=str,
 )
-async def test_strange_parameters_are_refused_in_words_that_move_no_cursor(desk: Desk, params: dict[str, Any]) -> None:
+async def test_strange_parameters_are_refused_in_words_that_move_no_cursor(desk: Desk, params: JsonObject) -> None:
     for tool in ("read_file", "write_file", "execute_command", "\x1b[2J"):
         answer = await desk.check({"tool_name": tool, "tool_params": params})
         assert answer["decision"] == "refused"
@@ -185,7 +186,7 @@ async def test_strange_parameters_are_refused_in_words_that_move_no_cursor(desk:
 
 
 @pytest.mark.promise("R-user")
-async def test_nobody_else_and_no_agent_may_ask_what_passes(server: Any, desk: Desk) -> None:
+async def test_nobody_else_and_no_agent_may_ask_what_passes(server: Server, desk: Desk) -> None:
     path = f"/my/projects/{desk.project}"
     for user, status in (
         (server.user("bob"), 404),
@@ -203,7 +204,9 @@ async def test_nobody_else_and_no_agent_may_ask_what_passes(server: Any, desk: D
         assert (await desk.user.post(f"{path}/check", body)).status == 400
 
 
-async def test_rules_are_shown_as_they_were_written_with_who_wrote_them(start_server: Any, tmp_path: Path) -> None:
+async def test_rules_are_shown_as_they_were_written_with_who_wrote_them(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     organisation = tmp_path / "organisation.toml"
     text = '# ours\nmode = "sandbox"\n'
     organisation.write_text(text)
@@ -224,7 +227,7 @@ async def test_rules_are_shown_as_they_were_written_with_who_wrote_them(start_se
     assert here[1] == {"layer": "user", "source": "policy.toml", "text": RULES, "trusted": True, "client_id": "laptop"}
 
 
-async def test_rules_that_can_no_longer_be_read_judge_nothing_and_are_not_shown(server: Any, desk: Desk) -> None:
+async def test_rules_that_can_no_longer_be_read_judge_nothing_and_are_not_shown(server: Server, desk: Desk) -> None:
     layer = {"layer": "user", "source": "p", "text": "not toml", "trusted": True}
     for broken in ({"client_id": "laptop", "layers": [layer]}, {"client_id": "laptop", "layers": [{"layer": "moon"}]}):
         await server.parts.store.machines.declare(desk.project, "laptop", json.dumps(broken), digest="d")
@@ -242,7 +245,7 @@ async def test_rules_that_can_no_longer_be_read_judge_nothing_and_are_not_shown(
     ],
     ids=["one-argument", "no-list", "command", "many-arguments"],
 )
-async def test_endless_call_is_answered_soon_and_holds_up_nobody(desk: Desk, params: dict[str, Any]) -> None:
+async def test_endless_call_is_answered_soon_and_holds_up_nobody(desk: Desk, params: JsonObject) -> None:
     # Looking through it for secrets took up to 13 seconds, on the loop.
     async with asyncio.timeout(3):
         found = await desk.check({"tool_name": "execute_command", "tool_params": params})

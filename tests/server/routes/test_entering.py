@@ -5,15 +5,16 @@ import hmac
 import json
 import secrets
 import time
-from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from byleave.protocol.sign_in import proof_message
 from byleave.protocol.states import Scope
 from byleave.server import issue_token
 from byleave.server.auth.sign_ins import ASKING_SECONDS, COOKIE, MOST_WRONG, PROGRAM_SECONDS, SignIn
 from byleave.server.errors import TooMany
+from harness.http_server import Answer, Server, StartServer
 from harness.signing import page_headers
 
 pytestmark = pytest.mark.promise("S")
@@ -21,11 +22,11 @@ pytestmark = pytest.mark.promise("S")
 NOBODY = {"Authorization": ""}
 
 
-async def _exchanged(server: Any, code: str, **headers: str) -> Any:
+async def _exchanged(server: Server, code: str, **headers: str) -> Answer:
     return await server.bearer("").post("/signin/exchange", {"code": code}, headers={**NOBODY, **headers})
 
 
-async def test_link_is_exchanged_once_for_a_token_of_the_same_user(server: Any) -> None:
+async def test_link_is_exchanged_once_for_a_token_of_the_same_user(server: Server) -> None:
     code = server.parts.sign_in.new_code("alice")
     answer = await _exchanged(server, code)
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
@@ -41,13 +42,14 @@ async def test_link_is_exchanged_once_for_a_token_of_the_same_user(server: Any) 
     assert (await server.bearer("").get(f"/signin?code={code}", headers=NOBODY)).status == 401, "in a browser neither"
 
 
-async def test_token_for_a_link_never_lasts_longer_or_may_more_than_what_asked_for_it(server: Any) -> None:
+async def test_token_for_a_link_never_lasts_longer_or_may_more_than_what_asked_for_it(server: Server) -> None:
     person = (Scope.CHAT, Scope.APPROVE, Scope.EXECUTE)
     short = server.bearer(issue_token(server.settings, "alice", person, 100))
     code = (await short.post("/my/signin")).json["path"].partition("code=")[2]
     told = (await _exchanged(server, code)).json
     assert 0 < told["expires_in_seconds"] <= 100
     principal = await server.parts.verifier.verify(told["token"])
+    assert principal.expires_at is not None
     assert principal.expires_at <= time.time() + 101
     page = server.bearer(issue_token(server.settings, "alice", (Scope.CHAT, Scope.APPROVE), 100))
     link = (await page.post("/my/signin")).json["path"]
@@ -56,7 +58,7 @@ async def test_token_for_a_link_never_lasts_longer_or_may_more_than_what_asked_f
     assert (await page.get(link, headers=NOBODY)).status == 200, "it was not used up, and signs in a browser"
 
 
-async def test_cookie_of_a_page_makes_no_link_that_gives_a_token(server: Any) -> None:
+async def test_cookie_of_a_page_makes_no_link_that_gives_a_token(server: Server) -> None:
     visitor = server.bearer("")
     signed = await visitor.get(f"/signin?code={server.parts.sign_in.new_code('alice')}", headers=NOBODY)
     given = page_headers(signed.headers["Set-Cookie"], signed.text)
@@ -75,7 +77,7 @@ async def test_cookie_of_a_page_makes_no_link_that_gives_a_token(server: Any) ->
         {"Cookie": f"{COOKIE}=x"},
     ],
 )
-async def test_no_page_exchanges_a_link_or_asks_for_a_proof(server: Any, page: dict[str, str]) -> None:
+async def test_no_page_exchanges_a_link_or_asks_for_a_proof(server: Server, page: dict[str, str]) -> None:
     code = server.parts.sign_in.new_code("alice")
     assert (await _exchanged(server, code, **page)).status == 403
     own = {"Origin": server.url, **page}
@@ -86,7 +88,7 @@ async def test_no_page_exchanges_a_link_or_asks_for_a_proof(server: Any, page: d
     assert (await _exchanged(server, code)).status == 200, "it was not used up"
 
 
-async def test_form_or_query_exchanges_nothing(server: Any) -> None:
+async def test_form_or_query_exchanges_nothing(server: Server) -> None:
     code = server.parts.sign_in.new_code("alice")
     visitor = server.bearer("")
     form = {**NOBODY, "Content-Type": "application/x-www-form-urlencoded"}
@@ -99,7 +101,7 @@ async def test_form_or_query_exchanges_nothing(server: Any) -> None:
     assert (preflight.status, "Access-Control-Allow-Origin" in preflight.headers) == (405, False)
 
 
-async def test_server_of_an_identity_provider_gives_no_token_and_keeps_the_link(start_server: Any) -> None:
+async def test_server_of_an_identity_provider_gives_no_token_and_keeps_the_link(start_server: StartServer) -> None:
     server = await start_server(jwks_url="http://127.0.0.1:9/keys")
     code = server.parts.sign_in.new_code("alice")
     answer = await _exchanged(server, code)
@@ -119,7 +121,7 @@ def test_wrong_codes_are_slowed_down_and_right_ones_never() -> None:
     sign_in.count_wrong()
 
 
-async def test_guessing_codes_is_429_before_long(server: Any) -> None:
+async def test_guessing_codes_is_429_before_long(server: Server) -> None:
     statuses = [(await _exchanged(server, f"guess{number}")).status for number in range(MOST_WRONG + 1)]
     assert statuses == [401] * MOST_WRONG + [429]
     assert (await _exchanged(server, server.parts.sign_in.new_code("alice"))).status == 200
@@ -133,12 +135,12 @@ def _signature(token: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-async def _proof(server: Any, claims: str, challenge: str) -> Any:
+async def _proof(server: Server, claims: str, challenge: str) -> Answer:
     body = {"claims": claims, "challenge": challenge}
     return await server.bearer("").post("/proof", body, headers=NOBODY)
 
 
-async def test_server_proves_itself_to_who_has_a_token_of_it_and_to_nobody_else(server: Any) -> None:
+async def test_server_proves_itself_to_who_has_a_token_of_it_and_to_nobody_else(server: Server) -> None:
     token, challenge = server.user().token, secrets.token_urlsafe(32)
     told = (await _proof(server, token.rpartition(".")[0], challenge)).json
     port = int(server.url.rpartition(":")[2])
@@ -150,8 +152,8 @@ async def test_server_proves_itself_to_who_has_a_token_of_it_and_to_nobody_else(
     assert other["proof"] != right, "an old proof answers no new challenge"
 
 
-async def test_server_with_another_secret_proves_nothing(server: Any) -> None:
-    foreign = server.settings.model_copy(update={"secret": type(server.settings.secret)("x" * 40)})
+async def test_server_with_another_secret_proves_nothing(server: Server) -> None:
+    foreign = server.settings.model_copy(update={"secret": SecretStr("x" * 40)})
     token, challenge = issue_token(foreign, "alice", (Scope.CHAT,), 60), secrets.token_urlsafe(32)
     told = (await _proof(server, token.rpartition(".")[0], challenge)).json
     message = proof_message(challenge, told["host"], told["port"])
@@ -159,11 +161,11 @@ async def test_server_with_another_secret_proves_nothing(server: Any) -> None:
 
 
 @pytest.mark.parametrize("header", ['{"alg":"RS256"}', '{"alg":"none"}', "[]", "{", "é"])
-async def test_only_what_this_server_could_have_signed_is_proven(server: Any, header: str) -> None:
+async def test_only_what_this_server_could_have_signed_is_proven(server: Server, header: str) -> None:
     claims = base64.urlsafe_b64encode(header.encode()).decode().rstrip("=") + ".e30"
     assert (await _proof(server, claims, secrets.token_urlsafe(32))).status == 400
 
 
 @pytest.mark.parametrize(("claims", "challenge"), [("a.b.c", "x" * 43), ("a b.c", "x" * 43), ("a.b", "short")])
-async def test_proof_of_something_else_is_refused(server: Any, claims: str, challenge: str) -> None:
+async def test_proof_of_something_else_is_refused(server: Server, claims: str, challenge: str) -> None:
     assert (await _proof(server, claims, challenge)).status == 400

@@ -2,18 +2,19 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import Scope
+from harness.http_server import Server, StartServer, User
+from harness.json_values import JsonObject
 
 RULE = {"tool": "write_file", "paths": ["src/**"]}
 CLASS = {"decision": "approved", "scope": "class", "terms": {"rule": RULE}}
 
 
-async def _granted(alice: Any, project: str) -> str:
+async def _granted(alice: User, project: str) -> str:
     _, approval_id = await alice.question(project, "src/a.txt")
     answer = await alice.post(f"/my/projects/{project}/approvals/{approval_id}/approve", CLASS)
     assert answer.status == 200, answer.text
@@ -21,7 +22,7 @@ async def _granted(alice: Any, project: str) -> str:
 
 
 @pytest.mark.promise("G8", "R4")
-async def test_a_class_is_granted_listed_used_and_revoked(server: Any) -> None:
+async def test_a_class_is_granted_listed_used_and_revoked(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.machine(project):
@@ -40,7 +41,7 @@ async def test_a_class_is_granted_listed_used_and_revoked(server: Any) -> None:
 
 
 @pytest.mark.promise("G8")
-async def test_everything_in_a_session_is_refused_without_its_warning(server: Any) -> None:
+async def test_everything_in_a_session_is_refused_without_its_warning(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     _, approval_id = await alice.question(project)
@@ -66,7 +67,7 @@ async def test_everything_in_a_session_is_refused_without_its_warning(server: An
         {**CLASS, "decision": "rejected"},
     ],
 )
-async def test_a_grant_of_the_wrong_form_is_a_400_and_decides_nothing(server: Any, body: dict[str, Any]) -> None:
+async def test_a_grant_of_the_wrong_form_is_a_400_and_decides_nothing(server: Server, body: JsonObject) -> None:
     alice = server.user()
     project = await alice.project()
     _, approval_id = await alice.question(project, "src/a.txt")
@@ -76,7 +77,7 @@ async def test_a_grant_of_the_wrong_form_is_a_400_and_decides_nothing(server: An
 
 
 @pytest.mark.promise("G8")
-async def test_a_preview_says_what_a_rule_would_have_covered_and_saves_nothing(server: Any) -> None:
+async def test_a_preview_says_what_a_rule_would_have_covered_and_saves_nothing(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     _, approval_id = await alice.question(project, "src/a.txt")
@@ -87,7 +88,7 @@ async def test_a_preview_says_what_a_rule_would_have_covered_and_saves_nothing(s
 
 
 @pytest.mark.promise("X18")
-async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(server: Any) -> None:
+async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop&workspace=/ws&isolation=bwrap", Byleave_Looks="write_file") as feed:
@@ -110,7 +111,7 @@ async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(s
 @pytest.mark.promise("X18", "G8")
 @pytest.mark.parametrize("scopes", [(Scope.AGENT,), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)])
 async def test_an_agents_token_neither_says_what_would_run_nor_which_rules_hold_nor_touches_grants(
-    server: Any, scopes: tuple[Scope, ...]
+    server: Server, scopes: tuple[Scope, ...]
 ) -> None:
     alice, agent = server.user(), server.user(scopes=scopes)
     project = await alice.project()
@@ -129,7 +130,7 @@ async def test_an_agents_token_neither_says_what_would_run_nor_which_rules_hold_
 
 
 @pytest.mark.promise("G9")
-async def test_what_a_machines_owner_wrote_counts_on_the_server(server: Any) -> None:
+async def test_what_a_machines_owner_wrote_counts_on_the_server(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     rules = """
@@ -168,7 +169,7 @@ async def test_what_a_machines_owner_wrote_counts_on_the_server(server: Any) -> 
         {"layer": "user", "source": "x", "text": "not toml ="},
     ],
 )
-async def test_rules_that_cannot_be_read_are_a_400(server: Any, layer: dict[str, Any]) -> None:
+async def test_rules_that_cannot_be_read_are_a_400(server: Server, layer: JsonObject) -> None:
     alice = server.user()
     project = await alice.project()
     body = {"client_id": "laptop", "layers": [layer]}
@@ -178,7 +179,7 @@ async def test_rules_that_cannot_be_read_are_a_400(server: Any, layer: dict[str,
 
 
 @pytest.mark.promise("G11")
-async def test_the_whole_of_a_long_call_can_be_seen_while_it_waits(server: Any) -> None:
+async def test_the_whole_of_a_long_call_can_be_seen_while_it_waits(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     content = "a line\n" * 10_000 + "the end"
@@ -191,7 +192,7 @@ async def test_the_whole_of_a_long_call_can_be_seen_while_it_waits(server: Any) 
 
 
 @pytest.mark.promise("G11", "S")
-async def test_a_question_masks_nothing_that_could_act_and_shows_the_rest_on_request(server: Any) -> None:
+async def test_a_question_masks_nothing_that_could_act_and_shows_the_rest_on_request(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     content = "API_KEY=aB3xyz9;touch${IFS}MARK\nTOKEN=aB3xyz99\n"
@@ -208,7 +209,7 @@ async def test_a_question_masks_nothing_that_could_act_and_shows_the_rest_on_req
 
 @pytest.mark.promise("G10")
 async def test_the_organisations_rules_count_for_everybody_and_a_machines_allow_does_not_beat_them(
-    start_server: Any, tmp_path: Path
+    start_server: StartServer, tmp_path: Path
 ) -> None:
     policy = tmp_path / "organisation.toml"
     policy.write_text("""
@@ -237,7 +238,7 @@ async def test_the_organisations_rules_count_for_everybody_and_a_machines_allow_
 @pytest.mark.promise("G10")
 @pytest.mark.parametrize("text", ["[[rule]]\naction = 'allow'\ntool = 'write_file'\n", "nonsense", None])
 async def test_an_organisations_file_that_allows_or_cannot_be_read_stops_the_server(
-    start_server: Any, tmp_path: Path, text: str | None
+    start_server: StartServer, tmp_path: Path, text: str | None
 ) -> None:
     policy = tmp_path / "organisation.toml"
     if text is not None:

@@ -4,8 +4,8 @@ import asyncio
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import Any
 
 import pytest
 
@@ -14,13 +14,15 @@ from byleave.protocol.states import Scope
 from byleave.server.errors import TooMany
 from byleave.server.feed import Attendance
 from byleave.server.routes.audit import Verifications
-from byleave.store.audit import PIECE, Audit
+from byleave.store.audit import PIECE, Audit, ChainCheck
+from harness.http_server import Server, User
+from harness.json_values import JsonObject
 
 PEOPLE = (Scope.CHAT, Scope.APPROVE)
 HERE = {"workspace": "/home/someone/code", "isolation": "bwrap", "editor": None}
 
 
-async def test_everybody_is_told_who_they_are(server: Any) -> None:
+async def test_everybody_is_told_who_they_are(server: Server) -> None:
     for scopes in ((Scope.AGENT,), (Scope.EXECUTE,), PEOPLE):
         answer = await server.user("alice", scopes).get("/my/me")
         assert answer.json["user_id"] == "alice"
@@ -36,7 +38,7 @@ def _query(client: str) -> str:
     return f"client={client}&workspace=/home/someone/code&isolation=bwrap"
 
 
-async def test_machines_are_listed_and_the_feed_tells_when_they_come_and_go(server: Any) -> None:
+async def test_machines_are_listed_and_the_feed_tells_when_they_come_and_go(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     path = f"/my/projects/{project}/machines"
@@ -68,7 +70,7 @@ class _Heard:
         self.news = asyncio.Event()
         self.broken = False
 
-    async def tell(self, project_id: str, machines: Any) -> None:
+    async def tell(self, project_id: str, machines: Iterable[ConnectedClient]) -> None:
         if self.broken:
             raise OSError(28, "No space left on device")
         self.told.append([machine.client_id for machine in machines])
@@ -131,7 +133,7 @@ def test_machines_are_named_once_each_and_only_those_that_say_who_they_are() -> 
 # The audit chain
 
 
-async def _chain(alice: Any, calls: int) -> str:
+async def _chain(alice: User, calls: int) -> str:
     project = await alice.project()
     for _ in range(calls):
         await alice.execute(project, "execute_command", {"command": "rm", "args": ["-rf", "/"]})
@@ -139,7 +141,7 @@ async def _chain(alice: Any, calls: int) -> str:
 
 
 @pytest.mark.promise("R-user")
-async def test_chain_is_read_newest_first_page_by_page_and_verified(server: Any) -> None:
+async def test_chain_is_read_newest_first_page_by_page_and_verified(server: Server) -> None:
     alice = server.user()
     project = await _chain(alice, 7)
     path = f"/my/projects/{project}/audit"
@@ -148,7 +150,7 @@ async def test_chain_is_read_newest_first_page_by_page_and_verified(server: Any)
     assert everything["next_before"] is None
     assert [entry["seq"] for entry in everything["entries"]] == list(range(9, 0, -1))
     assert everything["entries"][0]["detail"]["tool"] == "execute_command"
-    paged: list[Any] = []
+    paged: list[JsonObject] = []
     before: int | None = None
     while before is not None or not paged:
         page = (await alice.get(f"{path}?limit=3" + (f"&before={before}" if before else ""))).json
@@ -167,7 +169,7 @@ async def test_chain_is_read_newest_first_page_by_page_and_verified(server: Any)
 
 @pytest.mark.promise("R-user")
 async def test_changed_chain_shows_and_those_who_ask_at_once_share_one_verification(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = server.user()
     project = await _chain(alice, 3)
@@ -176,7 +178,7 @@ async def test_changed_chain_shows_and_those_who_ask_at_once_share_one_verificat
     begun: Counter[str] = Counter()
     verify = Audit.verify_project
 
-    async def counted(self: Audit, project_id: str) -> Any:
+    async def counted(self: Audit, project_id: str) -> ChainCheck:
         begun[project_id] += 1
         while begun[project_id] == 1 and len(server.parts.waiting) < 5:
             await asyncio.sleep(0.01)
@@ -193,13 +195,13 @@ async def test_changed_chain_shows_and_those_who_ask_at_once_share_one_verificat
 
 @pytest.mark.promise("R-user")
 async def test_one_user_verifies_one_chain_at_a_time_and_others_are_not_held_up(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice, bob = server.user(), server.user("bob")
     first, second, of_bob = await alice.project(), await alice.project(), await bob.project()
     begun, go_on, verify = asyncio.Event(), asyncio.Event(), Audit.verify_project
 
-    async def held(self: Audit, project_id: str) -> Any:
+    async def held(self: Audit, project_id: str) -> ChainCheck:
         if project_id == first:
             begun.set()
             await go_on.wait()
@@ -217,13 +219,13 @@ async def test_one_user_verifies_one_chain_at_a_time_and_others_are_not_held_up(
 
 
 async def test_after_a_long_verification_its_user_waits_as_long_again(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice, bob, clock = server.user(), server.user("bob"), [100.0]
     project, verify = await alice.project(), Audit.verify_project
     chains = Verifications(server.parts.store, clock=lambda: clock[0])
 
-    async def long(self: Audit, project_id: str) -> Any:
+    async def long(self: Audit, project_id: str) -> ChainCheck:
         clock[0] += 20
         return await verify(self, project_id)
 
@@ -238,13 +240,13 @@ async def test_after_a_long_verification_its_user_waits_as_long_again(
 
 
 async def test_verification_that_is_under_way_does_not_hold_up_the_end_of_the_server(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = server.user()
     project = await alice.project()
     begun = asyncio.Event()
 
-    async def endless(self: Audit, project_id: str) -> Any:
+    async def endless(self: Audit, project_id: str) -> None:
         begun.set()
         await asyncio.Event().wait()
 
@@ -257,7 +259,7 @@ async def test_verification_that_is_under_way_does_not_hold_up_the_end_of_the_se
         assert (await asking).status == 503
 
 
-async def test_chain_of_several_pieces_is_verified_to_its_end(server: Any) -> None:
+async def test_chain_of_several_pieces_is_verified_to_its_end(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     declare = server.parts.store.machines.declare
@@ -272,7 +274,7 @@ async def test_chain_of_several_pieces_is_verified_to_its_end(server: Any) -> No
 # Older messages
 
 
-async def _session_of(server: Any, alice: Any, count: int) -> tuple[str, str, list[str]]:
+async def _session_of(server: Server, alice: User, count: int) -> tuple[str, str, list[str]]:
     """A session with so many messages, all of the same moment."""
     project = await alice.project()
     first = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "0"})).json
@@ -288,7 +290,7 @@ async def _session_of(server: Any, alice: Any, count: int) -> tuple[str, str, li
     return project, first["session_id"], ids
 
 
-async def test_older_messages_come_page_by_page_in_the_order_they_were_written(server: Any) -> None:
+async def test_older_messages_come_page_by_page_in_the_order_they_were_written(server: Server) -> None:
     alice = server.user()
     project, session, ids = await _session_of(server, alice, 25)
     path = f"/my/projects/{project}/chat/messages?session_id={session}&limit=10"
@@ -311,7 +313,7 @@ async def test_older_messages_come_page_by_page_in_the_order_they_were_written(s
     assert (await server.user("bob").get(path + f"&before={ids[3]}")).status == 404
 
 
-async def test_page_of_messages_is_found_by_an_index(server: Any) -> None:
+async def test_page_of_messages_is_found_by_an_index(server: Server) -> None:
     alice = server.user()
     _, session, ids = await _session_of(server, alice, 50)
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
@@ -23,12 +22,13 @@ from byleave.server.auth.sign_ins import (
 from byleave.server.auth.tokens import HEADER, issue_session
 from byleave.server.errors import TooMany
 from byleave.server.routes.page import FOREVER, PageFile
+from harness.http_server import Server, StartServer, User
 from harness.signing import handed_key, page_cookie, page_headers
 
 JSON = {"Content-Type": "application/json"}
 
 
-async def _signed_in(server: Any, user: str = "alice") -> tuple[Any, dict[str, str]]:
+async def _signed_in(server: Server, user: str = "alice") -> tuple[User, dict[str, str]]:
     visitor = server.bearer("")
     code = server.parts.sign_in.new_code(user)
     answer = await visitor.get(f"/signin?code={code}", headers={"Authorization": ""})
@@ -44,7 +44,7 @@ async def _signed_in(server: Any, user: str = "alice") -> tuple[Any, dict[str, s
     }
 
 
-async def _led(visitor: Any, cookie: dict[str, str]) -> dict[str, str]:
+async def _led(visitor: User, cookie: dict[str, str]) -> dict[str, str]:
     """Another browser, signed in by a link that this one asked for."""
     link = (await visitor.post("/my/signin", {}, headers=cookie)).json["path"]
     answer = await visitor.get(link, headers={"Authorization": ""})
@@ -70,7 +70,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, start_server: Any) -> None:
+async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, start_server: StartServer) -> None:
     files = {"embed.js": "x", "a.mjs": "x", "style-Cw1fNA0s.css": "x", "i.svg": "<svg/>", "app.webmanifest": "{}"}
     _build(page, **files)
     (page / "secret.js").symlink_to("/etc/hostname")
@@ -104,7 +104,7 @@ async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, st
 
 
 async def test_file_is_compressed_for_those_who_take_it_and_not_sent_again_while_it_is_the_same(
-    page: Path, start_server: Any
+    page: Path, start_server: StartServer
 ) -> None:
     _build(page)
     alice = (await start_server()).user()
@@ -131,7 +131,9 @@ async def test_file_is_compressed_for_those_who_take_it_and_not_sent_again_while
         assert (await alice.get(path, headers={"If-None-Match": '"other"'})).status == 200
 
 
-async def test_page_that_was_not_built_says_how_and_one_built_later_is_served(page: Path, start_server: Any) -> None:
+async def test_page_that_was_not_built_says_how_and_one_built_later_is_served(
+    page: Path, start_server: StartServer
+) -> None:
     alice = (await start_server()).user()
     missing = await alice.get("/")
     assert (missing.status, missing.headers["Cache-Control"]) == (503, "no-store")
@@ -167,7 +169,7 @@ def test_only_a_name_with_a_hash_in_it_is_kept_for_good(name: str, hashed: bool)
     assert PageFile(name, b"").never_changes is hashed
 
 
-async def test_link_signs_in_once_and_for_chat_and_approve_only(server: Any) -> None:
+async def test_link_signs_in_once_and_for_chat_and_approve_only(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     _, approval_id = await alice.question(project)
@@ -186,7 +188,7 @@ async def test_link_signs_in_once_and_for_chat_and_approve_only(server: Any) -> 
     assert (await visitor.get("/signin")).status == 400
 
 
-async def test_request_with_the_cookie_from_another_page_is_refused(server: Any) -> None:
+async def test_request_with_the_cookie_from_another_page_is_refused(server: Server) -> None:
     visitor, cookie = await _signed_in(server)
     host = server.url.removeprefix("http://")
 
@@ -209,7 +211,7 @@ async def test_request_with_the_cookie_from_another_page_is_refused(server: Any)
         assert answer.status == status, site
 
 
-async def test_cookie_that_was_not_ours_is_401_and_signing_out_clears_it(server: Any) -> None:
+async def test_cookie_that_was_not_ours_is_401_and_signing_out_clears_it(server: Server) -> None:
     visitor, cookie = await _signed_in(server)
     forged = {**cookie, "Cookie": f"{COOKIE}={server.user().token}"}
     assert (await visitor.get("/my/projects", headers=forged)).status == 401
@@ -220,7 +222,9 @@ async def test_cookie_that_was_not_ours_is_401_and_signing_out_clears_it(server:
     assert page_cookie(out.headers["Set-Cookie"]).value == ""
 
 
-async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_starts_again(start_server: Any) -> None:
+async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_starts_again(
+    start_server: StartServer,
+) -> None:
     server = await start_server()
     visitor, cookie = await _signed_in(server)
     _, other = await _signed_in(server)
@@ -244,7 +248,7 @@ async def test_copied_cookie_is_dead_after_signing_out_also_when_the_server_star
     assert (await again.bearer("").get("/my/me", headers=other)).status == 200
 
 
-async def test_sign_in_that_was_led_to_ends_without_the_one_that_led_to_it(server: Any) -> None:
+async def test_sign_in_that_was_led_to_ends_without_the_one_that_led_to_it(server: Server) -> None:
     visitor, cookie = await _signed_in(server)
     link_targets = await _led(visitor, cookie)
     assert (await visitor.post("/signout", {}, headers=link_targets)).status == 204
@@ -252,7 +256,7 @@ async def test_sign_in_that_was_led_to_ends_without_the_one_that_led_to_it(serve
     assert (await visitor.get("/my/me", headers=cookie)).status == 200
 
 
-async def test_running_feeds_of_a_cookie_end_when_its_person_signs_out(server: Any) -> None:
+async def test_running_feeds_of_a_cookie_end_when_its_person_signs_out(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     visitor, cookie = await _signed_in(server)
@@ -276,12 +280,12 @@ async def test_running_feeds_of_a_cookie_end_when_its_person_signs_out(server: A
         assert refused.status == 401
 
 
-async def test_sign_ins_cannot_be_handed_on_without_end(server: Any) -> None:
+async def test_sign_ins_cannot_be_handed_on_without_end(server: Server) -> None:
     with pytest.raises(RefusedError, match="too many"):
         server.parts.sign_in.asked_for("alice", until=None, led_by=("x",) * MOST_LED)
 
 
-async def test_cookie_that_could_not_be_ended_is_not_good(server: Any) -> None:
+async def test_cookie_that_could_not_be_ended_is_not_good(server: Server) -> None:
     secret = server_secret(server.settings)
     claims = jwt.decode(issue_session(server.settings, "alice", 60, key="k"), secret, algorithms=["HS256"])
     for change in ({"jti": None}, {"jti": ""}, {"led_by": [1]}):
@@ -290,7 +294,7 @@ async def test_cookie_that_could_not_be_ended_is_not_good(server: Any) -> None:
         assert (await server.bearer("").get("/my/me", headers=cookie)).status == 401, change
 
 
-async def test_server_is_alive_and_ready(server: Any) -> None:
+async def test_server_is_alive_and_ready(server: Server) -> None:
     alice = server.user()
     for path, status in (("/healthz", "ok"), ("/readyz", "ready")):
         answer = await alice.get(path, headers={"Authorization": ""})
@@ -328,7 +332,7 @@ def test_links_are_not_given_more_often_than_a_person_would_ask() -> None:
     sign_in.asked_for("alice", until=None)
 
 
-async def test_person_gets_a_link_for_another_browser_and_nobody_else_does(server: Any) -> None:
+async def test_person_gets_a_link_for_another_browser_and_nobody_else_does(server: Server) -> None:
     alice = server.user()
     link = await alice.post("/my/signin")
     assert (link.status, link.json["expires_in_seconds"]) == (200, 600)
@@ -358,17 +362,18 @@ async def test_person_gets_a_link_for_another_browser_and_nobody_else_does(serve
     assert (last.status, "minute" in last.json["hint"]) == (429, True)
 
 
-async def test_sign_in_never_lasts_longer_than_what_asked_for_it(server: Any) -> None:
+async def test_sign_in_never_lasts_longer_than_what_asked_for_it(server: Server) -> None:
     short = server.bearer(issue_token(server.settings, "alice", (Scope.CHAT, Scope.APPROVE), 100))
     link = (await short.post("/my/signin")).json["path"]
     answer = await short.get(link, headers={"Authorization": ""})
     cookie = page_cookie(answer.headers["Set-Cookie"])
     assert 0 < int(cookie["max-age"]) <= 100
     principal = await server.parts.sessions.holder(cookie.value)
+    assert principal.expires_at is not None
     assert principal.expires_at <= time.time() + 101
 
 
-async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(server: Any) -> None:
+async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(server: Server) -> None:
     visitor = server.bearer("")
     page = await visitor.get("/signin?code=%3Cscript%3E", headers=HTML)
     assert page.status == 401
@@ -387,7 +392,7 @@ async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(serve
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", None])
-async def test_link_that_another_page_led_to_asks_first(server: Any, site: str | None) -> None:
+async def test_link_that_another_page_led_to_asks_first(server: Server, site: str | None) -> None:
     visitor = server.bearer("")
     link = f"/signin?code={server.parts.sign_in.new_code('mallory & co')}"
     led = HTML if site is None else {**HTML, "Sec-Fetch-Site": site}
@@ -418,7 +423,7 @@ async def test_link_that_another_page_led_to_asks_first(server: Any, site: str |
     assert (await visitor.ask("POST", link, headers={**form, **led, "Sec-Fetch-Site": "same-origin"})).status == 401
 
 
-async def test_browser_that_is_made_to_fetch_a_link_as_an_image_is_not_signed_in(server: Any) -> None:
+async def test_browser_that_is_made_to_fetch_a_link_as_an_image_is_not_signed_in(server: Server) -> None:
     # Over plain HTTP a browser does not say which page made it ask, and a page on another port may set our cookie.
     browser = {"Authorization": "", "User-Agent": "Mozilla/5.0 (X11; Linux x86_64)", "Accept": "image/webp,*/*"}
     link = f"/signin?code={server.parts.sign_in.new_code('mallory')}"
@@ -426,7 +431,7 @@ async def test_browser_that_is_made_to_fetch_a_link_as_an_image_is_not_signed_in
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
-async def test_link_for_somebody_else_than_is_signed_in_asks_first(server: Any) -> None:
+async def test_link_for_somebody_else_than_is_signed_in_asks_first(server: Server) -> None:
     visitor, cookie = await _signed_in(server, "alice")
     typed = {**cookie, **HTML, "Sec-Fetch-Site": "none"}
     for user, signs_in in (("alice", True), ("bob", False)):
@@ -440,7 +445,7 @@ async def test_link_for_somebody_else_than_is_signed_in_asks_first(server: Any) 
     assert handed_key(followed.text)[1] == "bob", "a forged cookie is nobody's"
 
 
-async def test_no_other_page_signs_a_browser_out(server: Any) -> None:
+async def test_no_other_page_signs_a_browser_out(server: Server) -> None:
     visitor, cookie = await _signed_in(server)
     for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}, {"Origin": "https://evil.example"}):
         answer = await visitor.post("/signout", {}, headers={"Authorization": "", **headers})
@@ -449,14 +454,14 @@ async def test_no_other_page_signs_a_browser_out(server: Any) -> None:
     assert (await visitor.ask("POST", "/signout", headers=plain)).status == 415
 
 
-async def test_sign_in_that_ended_says_how_to_sign_in_again(server: Any) -> None:
+async def test_sign_in_that_ended_says_how_to_sign_in_again(server: Server) -> None:
     visitor = server.bearer("")
     answer = await visitor.get("/my/me", headers={"Authorization": "", "Cookie": f"{COOKIE}=over"})
     assert (answer.status, "byleave link" in answer.json["hint"]) == (401, True)
 
 
 @pytest.mark.promise("R-user")
-async def test_page_of_one_user_shows_nothing_of_another(server: Any) -> None:
+async def test_page_of_one_user_shows_nothing_of_another(server: Server) -> None:
     await server.user("bob").project("secret plans")
     visitor, cookie = await _signed_in(server)
     assert "secret plans" not in (await visitor.get("/my/projects", headers=cookie)).text

@@ -1,17 +1,18 @@
 """Calls from elsewhere, results, status and history (R3, R6, R7, R8)."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from byleave.protocol.states import AgentMode, Scope
+from harness.http_server import RequestOptions, Server, StartServer
+from harness.json_values import JsonObject
 
 AGENT = (Scope.AGENT,)
 
 
 @pytest.mark.promise("R7", "R3", "W8", "W10", "W11")
-async def test_low_call_answers_with_the_result(server: Any) -> None:
+async def test_low_call_answers_with_the_result(server: Server) -> None:
     alice, agent = server.user(), server.user(scopes=AGENT)
     project = await alice.project()
     async with alice.machine(project) as signals:
@@ -23,7 +24,7 @@ async def test_low_call_answers_with_the_result(server: Any) -> None:
 
 
 @pytest.mark.promise("R7", "G2", "S2")
-async def test_refused_call_is_an_answer_and_not_an_http_error(server: Any) -> None:
+async def test_refused_call_is_an_answer_and_not_an_http_error(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     answer = await alice.execute(project, "execute_command", {"command": "rm", "args": ["-rf", "/"]})
@@ -32,7 +33,7 @@ async def test_refused_call_is_an_answer_and_not_an_http_error(server: Any) -> N
 
 
 @pytest.mark.promise("R7", "R4", "R8")
-async def test_medium_call_says_it_waits_and_can_be_followed_to_its_end(server: Any) -> None:
+async def test_medium_call_says_it_waits_and_can_be_followed_to_its_end(server: Server) -> None:
     alice, agent = server.user(), server.user(scopes=AGENT)
     project = await alice.project()
     async with alice.machine(project):
@@ -46,10 +47,10 @@ async def test_medium_call_says_it_waits_and_can_be_followed_to_its_end(server: 
 
 
 @pytest.mark.promise("R3", "C3")
-async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: Any) -> None:
+async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
-    mine = {"headers": {"Byleave-Client": "laptop"}}
+    mine: RequestOptions = {"headers": {"Byleave-Client": "laptop"}}
     async with alice.feed(project, "client=laptop") as feed:
         call = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
         tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
@@ -58,7 +59,7 @@ async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: 
         assert (await alice.post(f"{tools}/queued", {"tool_ids": [tool_id]}, **mine)).status == 204
         assert (await feed.until("tool.queued")).data["waits"] is True
         assert (await alice.get(f"/my/tools/{tool_id}")).json["started_at"] is None
-        other = {"headers": {"Byleave-Client": "desktop"}}
+        other: RequestOptions = {"headers": {"Byleave-Client": "desktop"}}
         assert (await alice.post(f"{tools}/{tool_id}/begin", **other)).status == 409
         assert (await alice.post(f"{tools}/queued", {"tool_ids": [tool_id]}, **other)).status == 403
         begun = await alice.post(f"{tools}/{tool_id}/begin", **mine)
@@ -73,7 +74,7 @@ async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: 
 
 
 @pytest.mark.promise("R8")
-async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server: Any) -> None:
+async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server: Server) -> None:
     alice = server.user()
     tool_id, _ = await alice.question(await alice.project())
     for query in ("", "?wait=0", "?wait=0.05"):
@@ -81,7 +82,7 @@ async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server:
         assert answer.json["status"] == "awaiting_approval"
 
 
-async def test_wait_that_is_no_possible_number_is_400(server: Any) -> None:
+async def test_wait_that_is_no_possible_number_is_400(server: Server) -> None:
     alice = server.user()
     tool_id, _ = await alice.question(await alice.project())
     for wait in ("-1", "soon", "301", "nan", "inf", "1&wait=2"):
@@ -91,7 +92,7 @@ async def test_wait_that_is_no_possible_number_is_400(server: Any) -> None:
 
 
 @pytest.mark.promise("R7")
-async def test_same_idempotency_key_runs_once(server: Any) -> None:
+async def test_same_idempotency_key_runs_once(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.machine(project) as signals:
@@ -102,7 +103,7 @@ async def test_same_idempotency_key_runs_once(server: Any) -> None:
 
 
 @pytest.mark.promise("R7", "X23")
-async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Any) -> None:
+async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Server) -> None:
     alice, one, renewed = server.user(), *(server.user(scopes=AGENT, agent="one") for _ in range(2))
     other, program = server.user(scopes=AGENT, agent="other"), server.user()
     namesake = server.user(scopes=AGENT, agent="program")
@@ -123,7 +124,7 @@ async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Any) -> N
 
 
 @pytest.mark.promise("X23")
-async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Any) -> None:
+async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Server) -> None:
     alice, one, renewed = server.user(), *(server.user(scopes=AGENT, agent="one") for _ in range(2))
     other = server.user(scopes=AGENT, agent="other")
     project = await alice.project()
@@ -139,7 +140,7 @@ async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Any
     assert [(await who.get("/my/tools/history")).json["total_count"] for who in (alice, one, other)] == [1, 1, 0]
 
 
-async def test_call_in_an_unknown_or_foreign_session_is_404(server: Any) -> None:
+async def test_call_in_an_unknown_or_foreign_session_is_404(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other = await alice.project(), await bob.project()
     accepted = await bob.post(f"/my/projects/{other}/chat/messages", {"content": "hello"})
@@ -148,10 +149,10 @@ async def test_call_in_an_unknown_or_foreign_session_is_404(server: Any) -> None
         assert (answer.status, answer.json["detail"]) == (404, f"No session {session!r}.")
 
 
-async def test_call_of_the_wrong_form_is_400_and_says_where(server: Any) -> None:
+async def test_call_of_the_wrong_form_is_400_and_says_where(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
-    wrong: list[dict[str, Any]] = [
+    wrong: list[JsonObject] = [
         {"tool_params": []},
         {"tool_params": "path"},
         {"tool_params": None},
@@ -169,10 +170,10 @@ async def test_call_of_the_wrong_form_is_400_and_says_where(server: Any) -> None
 
 
 @pytest.mark.promise("W4")
-async def test_call_with_bad_parameters_fails_clearly_for_the_agent(server: Any) -> None:
+async def test_call_with_bad_parameters_fails_clearly_for_the_agent(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
-    bad: list[dict[str, Any]] = [
+    bad: list[JsonObject] = [
         {"path": "a\0b"},
         {"path": "x" * 10_000_000},
         {"path": 5},
@@ -186,7 +187,7 @@ async def test_call_with_bad_parameters_fails_clearly_for_the_agent(server: Any)
 
 
 @pytest.mark.promise("W4", "G4")
-async def test_write_beyond_100_mb_fails_clearly(server: Any) -> None:
+async def test_write_beyond_100_mb_fails_clearly(server: Server) -> None:
     alice = server.user()
     content = "x" * (101 * 1024 * 1024)
     answer = await alice.execute(await alice.project(), "write_file", {"path": "a.txt", "content": content})
@@ -194,7 +195,7 @@ async def test_write_beyond_100_mb_fails_clearly(server: Any) -> None:
 
 
 @pytest.mark.promise("R3")
-async def test_result_of_an_unknown_execution_is_404(server: Any) -> None:
+async def test_result_of_an_unknown_execution_is_404(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     answer = await alice.post(
@@ -204,7 +205,7 @@ async def test_result_of_an_unknown_execution_is_404(server: Any) -> None:
 
 
 @pytest.mark.promise("R3", "W11")
-async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(server: Any) -> None:
+async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     done = {"status": "completed", "result": {"success": True, "content": "one"}}
@@ -234,7 +235,7 @@ async def test_result_counts_once_and_only_from_the_client_that_got_the_signal(s
 @pytest.mark.promise("R3", "W11")
 @pytest.mark.parametrize("headers", [{}, {"Byleave-Client": "laptop"}], ids=["unnamed", "under its name"])
 async def test_another_token_of_the_same_user_reports_nothing_for_a_client(
-    server: Any, headers: dict[str, str]
+    server: Server, headers: dict[str, str]
 ) -> None:
     alice, other = server.user(), server.user(scopes=(Scope.EXECUTE,))
     project = await alice.project()
@@ -252,7 +253,7 @@ async def test_another_token_of_the_same_user_reports_nothing_for_a_client(
 
 
 @pytest.mark.promise("R3", "C5")
-async def test_a_client_that_connects_with_a_renewed_token_reports_what_it_got_with_the_old_one(server: Any) -> None:
+async def test_a_client_that_connects_with_a_renewed_token_reports_what_it_got_with_the_old_one(server: Server) -> None:
     alice, renewed = server.user(), server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as feed:
@@ -266,7 +267,7 @@ async def test_a_client_that_connects_with_a_renewed_token_reports_what_it_got_w
     assert (await calling).json["status"] == "completed"
 
 
-async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(server: Any) -> None:
+async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "") as feed:
@@ -278,7 +279,7 @@ async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(s
 
 
 @pytest.mark.promise("X23")
-async def test_an_agent_is_called_what_its_token_says_whatever_it_says_itself(server: Any) -> None:
+async def test_an_agent_is_called_what_its_token_says_whatever_it_says_itself(server: Server) -> None:
     alice, named, nameless = server.user(), server.user(scopes=AGENT, agent="nightly"), server.user(scopes=AGENT)
     project = await alice.project()
     await named.execute(project, "write_file", {"path": "a.txt", "content": "x"}, agent_id="chat")
@@ -293,7 +294,7 @@ async def test_an_agent_is_called_what_its_token_says_whatever_it_says_itself(se
 
 
 @pytest.mark.promise("X23")
-async def test_a_second_token_of_the_same_name_is_another_agent(server: Any) -> None:
+async def test_a_second_token_of_the_same_name_is_another_agent(server: Server) -> None:
     alice = server.user()
     first, second = (server.user(scopes=AGENT, agent="nightly") for _ in range(2))
     project = await alice.project()
@@ -305,7 +306,7 @@ async def test_a_second_token_of_the_same_name_is_another_agent(server: Any) -> 
 
 
 @pytest.mark.promise("X23", "G8")
-async def test_a_grant_given_to_one_agent_lets_no_other_through(server: Any) -> None:
+async def test_a_grant_given_to_one_agent_lets_no_other_through(server: Server) -> None:
     alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
     project = await alice.project()
     opened = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
@@ -319,7 +320,7 @@ async def test_a_grant_given_to_one_agent_lets_no_other_through(server: Any) -> 
 
 
 @pytest.mark.promise("X23")
-async def test_no_agent_enters_the_conversation_of_another(server: Any) -> None:
+async def test_no_agent_enters_the_conversation_of_another(server: Server) -> None:
     alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
     project = await alice.project()
     tool_id, _ = await one.question(project)
@@ -330,7 +331,7 @@ async def test_no_agent_enters_the_conversation_of_another(server: Any) -> None:
 
 
 @pytest.mark.promise("X23")
-async def test_an_agent_calls_off_only_its_own_calls_and_the_record_names_it(server: Any) -> None:
+async def test_an_agent_calls_off_only_its_own_calls_and_the_record_names_it(server: Server) -> None:
     alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=(Scope.AGENT, Scope.CHAT))
     project = await alice.project()
     tool_id, _ = await one.question(project)
@@ -345,7 +346,7 @@ async def test_an_agent_calls_off_only_its_own_calls_and_the_record_names_it(ser
 
 
 @pytest.mark.promise("X23")
-async def test_what_one_agent_was_refused_three_times_another_may_still_ask(server: Any) -> None:
+async def test_what_one_agent_was_refused_three_times_another_may_still_ask(server: Server) -> None:
     alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
     project = await alice.project()
     session = {
@@ -360,7 +361,7 @@ async def test_what_one_agent_was_refused_three_times_another_may_still_ask(serv
 
 
 @pytest.mark.promise("G7", "X23")
-async def test_the_mode_of_a_call_from_elsewhere_is_bounded_by_its_token(server: Any) -> None:
+async def test_the_mode_of_a_call_from_elsewhere_is_bounded_by_its_token(server: Server) -> None:
     alice = server.user()
     bound, open_ = server.user(scopes=AGENT), server.user(scopes=AGENT, mode=AgentMode.FULL)
     project = await alice.project()
@@ -378,7 +379,7 @@ async def test_the_mode_of_a_call_from_elsewhere_is_bounded_by_its_token(server:
 
 
 @pytest.mark.promise("R7")
-async def test_a_session_tells_the_project_of_a_call(server: Any) -> None:
+async def test_a_session_tells_the_project_of_a_call(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project = await alice.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
@@ -391,10 +392,10 @@ async def test_a_session_tells_the_project_of_a_call(server: Any) -> None:
 
 
 @pytest.mark.promise("R3")
-async def test_result_of_the_wrong_form_is_400(server: Any) -> None:
+async def test_result_of_the_wrong_form_is_400(server: Server) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/tools/exec_1/result"
-    wrong: list[Any] = [
+    wrong: list[object] = [
         {},
         {"status": "completed"},
         {"status": "completed", "result": []},
@@ -411,7 +412,7 @@ async def test_result_of_the_wrong_form_is_400(server: Any) -> None:
         assert answer.json["errors"]
 
 
-async def test_half_characters_in_a_result_are_mended_so_that_it_is_not_lost(server: Any) -> None:
+async def test_half_characters_in_a_result_are_mended_so_that_it_is_not_lost(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as feed:
@@ -426,7 +427,7 @@ async def test_half_characters_in_a_result_are_mended_so_that_it_is_not_lost(ser
     assert entry["ok"] == "\U0001f600"
 
 
-async def test_output_reaches_the_feed_and_repeats_are_dropped(server: Any) -> None:
+async def test_output_reaches_the_feed_and_repeats_are_dropped(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as feed:
@@ -447,7 +448,7 @@ async def test_output_reaches_the_feed_and_repeats_are_dropped(server: Any) -> N
         assert (await calling).json["error"] == "no such file"
 
 
-async def test_secret_in_live_output_is_masked_before_it_reaches_the_feed(server: Any) -> None:
+async def test_secret_in_live_output_is_masked_before_it_reaches_the_feed(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
@@ -464,7 +465,7 @@ async def test_secret_in_live_output_is_masked_before_it_reaches_the_feed(server
         await calling
 
 
-async def test_output_with_an_impossible_number_is_400(server: Any) -> None:
+async def test_output_with_an_impossible_number_is_400(server: Server) -> None:
     alice = server.user()
     path = f"/my/projects/{await alice.project()}/tools/exec_1/output"
     for sequence in (-1, 2**31 + 1, 2**63, 10**100, 1.5, "x"):
@@ -473,7 +474,7 @@ async def test_output_with_an_impossible_number_is_400(server: Any) -> None:
 
 
 @pytest.mark.promise("R8")
-async def test_history_has_a_preview_of_a_long_result_and_the_execution_the_whole(server: Any) -> None:
+async def test_history_has_a_preview_of_a_long_result_and_the_execution_the_whole(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     texts = ["short", "x" * 20_000 + "end", "y" * 2_000_000]
@@ -494,7 +495,7 @@ async def test_history_has_a_preview_of_a_long_result_and_the_execution_the_whol
 
 
 @pytest.mark.promise("R6")
-async def test_catalogue_lists_the_six_tools(server: Any) -> None:
+async def test_catalogue_lists_the_six_tools(server: Server) -> None:
     alice = server.user()
     answer = await alice.get(f"/my/projects/{await alice.project()}/tools/available")
     assert answer.json["total_count"] == 6
@@ -504,7 +505,7 @@ async def test_catalogue_lists_the_six_tools(server: Any) -> None:
 
 
 @pytest.mark.promise("R8", "D")
-async def test_history_is_filtered_and_paged_without_a_gap_or_a_repeat(server: Any) -> None:
+async def test_history_is_filtered_and_paged_without_a_gap_or_a_repeat(server: Server) -> None:
     alice = server.user()
     project, other = await alice.project(), await alice.project("other")
     for number in range(5):
@@ -531,7 +532,7 @@ async def test_history_is_filtered_and_paged_without_a_gap_or_a_repeat(server: A
         assert (await alice.get(f"/my/tools/history?{query}")).json["total_count"] == count
 
 
-async def test_history_with_a_wrong_filter_is_400(server: Any) -> None:
+async def test_history_with_a_wrong_filter_is_400(server: Server) -> None:
     alice = server.user()
     wrong = ["limit=0", "limit=201", "limit=x", "status=DONE", "risk_level=low", "cursor=x", "user_id=bob"]
     for query in [*wrong, "limit=1&limit=2"]:
@@ -540,7 +541,7 @@ async def test_history_with_a_wrong_filter_is_400(server: Any) -> None:
         assert answer.json["hint"]
 
 
-async def test_call_that_waits_can_be_called_off(server: Any) -> None:
+async def test_call_that_waits_can_be_called_off(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     for path in ("/my/tools/{}/cancel", f"/my/projects/{project}/tools/{{}}/cancel"):
@@ -553,7 +554,7 @@ async def test_call_that_waits_can_be_called_off(server: Any) -> None:
     assert (await alice.get("/my/approvals")).json["total_count"] == 0
 
 
-async def test_running_call_is_stopped_by_telling_its_client(server: Any) -> None:
+async def test_running_call_is_stopped_by_telling_its_client(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with alice.feed(project, "client=laptop") as feed:
@@ -570,7 +571,7 @@ async def test_running_call_is_stopped_by_telling_its_client(server: Any) -> Non
 @pytest.mark.promise("R4", "R8", "D")
 @pytest.mark.parametrize("decision", ["rejected", "approved"])
 async def test_record_says_by_whom_where_and_when_a_call_was_decided_as_the_event_does(
-    server: Any, decision: str
+    server: Server, decision: str
 ) -> None:
     alice = server.user()
     project = await alice.project()
@@ -593,7 +594,7 @@ async def test_record_says_by_whom_where_and_when_a_call_was_decided_as_the_even
 
 
 @pytest.mark.promise("R8", "D")
-async def test_record_says_when_nobody_answered(start_server: Any) -> None:
+async def test_record_says_when_nobody_answered(start_server: StartServer) -> None:
     alice = (await start_server(medium_approval_seconds=1)).user()
     project = await alice.project()
     async with alice.feed(project) as feed:

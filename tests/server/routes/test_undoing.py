@@ -5,27 +5,29 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from byleave.protocol.states import Scope
 from byleave.server.routes import undo as undoing
+from byleave.store.audit import AuditRecord
+from harness.http_server import Answer, Feed, Server, StartServer, User
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("L8-undo")
 
 DIGEST = "a" * 64
-Reply = Callable[[dict[str, Any]], dict[str, Any] | None]
+Reply = Callable[[JsonObject], JsonObject | None]
 
 
-def plan_of(tool_id: str, **changes: Any) -> dict[str, Any]:
+def plan_of(tool_id: str, **changes: object) -> JsonObject:
     change = {"path": "a.txt", "kind": "change", "before": "x", "after": "old"}
     return {"tool_id": tool_id, "plan": DIGEST, "files": [change], "total_files": 1, **changes}
 
 
-def honest(asked: dict[str, Any]) -> dict[str, Any]:
+def honest(asked: JsonObject) -> JsonObject:
     """What a machine answers that finds nothing wrong."""
-    report: dict[str, Any] = {"request_id": asked["request_id"], "plan": plan_of(asked["tool_id"])}
+    report: JsonObject = {"request_id": asked["request_id"], "plan": plan_of(asked["tool_id"])}
     if asked["plan"] is not None:
         report |= {"done": True, "undo_id": "undo_1"}
     return report
@@ -34,16 +36,16 @@ def honest(asked: dict[str, Any]) -> dict[str, Any]:
 class Machine:
     """A client that writes when told to, and answers undo requests as `reply` says."""
 
-    def __init__(self, user: Any, project: str, client: str) -> None:
+    def __init__(self, user: User, project: str, client: str) -> None:
         self.user, self.project, self.client = user, project, client
         self.reply: Reply = honest
-        self.asked: list[dict[str, Any]] = []
-        self.answers: list[Any] = []
+        self.asked: list[JsonObject] = []
+        self.answers: list[Answer | None] = []
         self.news = asyncio.Condition()
 
-    async def work(self, feed: Any) -> None:
+    async def work(self, feed: Feed) -> None:
         async for frame in feed.frames():
-            tool_id = frame.data.get("tool_id")
+            tool_id = frame.data.get("tool_id", "")
             if frame.kind == "tool.execution_signal":
                 body = {"status": "completed", "result": {"success": True}}
                 await self.post(tool_id, "result", body)
@@ -58,18 +60,18 @@ class Machine:
                     self.answers.append(answer)
                     self.news.notify_all()
 
-    async def post(self, tool_id: str, what: str, body: Any, **headers: str) -> Any:
+    async def post(self, tool_id: str, what: str, body: object, **headers: str) -> Answer:
         path = f"/my/projects/{self.project}/tools/{tool_id}/{what}"
         return await self.user.post(path, body, headers={"Byleave-Client": self.client, **headers})
 
-    async def until_asked(self, times: int = 1) -> dict[str, Any]:
+    async def until_asked(self, times: int = 1) -> JsonObject:
         async with asyncio.timeout(10), self.news:
             await self.news.wait_for(lambda: len(self.asked) >= times)
         return self.asked[times - 1]
 
 
 @asynccontextmanager
-async def machine(user: Any, project: str, client: str = "laptop") -> AsyncGenerator[Machine]:
+async def machine(user: User, project: str, client: str = "laptop") -> AsyncGenerator[Machine]:
     made = Machine(user, project, client)
     async with user.feed(project, f"client={client}&isolation=bubblewrap") as feed:
         working = asyncio.create_task(made.work(feed))
@@ -80,7 +82,7 @@ async def machine(user: Any, project: str, client: str = "laptop") -> AsyncGener
             await asyncio.gather(working, return_exceptions=True)
 
 
-async def written(user: Any, project: str) -> str:
+async def written(user: User, project: str) -> str:
     """A write that was approved and done."""
     tool_id, approval_id = await user.question(project)
     assert (
@@ -90,11 +92,11 @@ async def written(user: Any, project: str) -> str:
     return tool_id
 
 
-async def links(server: Any, project: str, *actions: str) -> list[Any]:
+async def links(server: Server, project: str, *actions: str) -> list[AuditRecord]:
     return [one for one in await server.parts.store.audit.records(project) if one.action in actions]
 
 
-async def test_plan_comes_from_the_machine_and_is_not_recorded(server: Any) -> None:
+async def test_plan_comes_from_the_machine_and_is_not_recorded(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -109,7 +111,7 @@ async def test_plan_comes_from_the_machine_and_is_not_recorded(server: Any) -> N
 
 @pytest.mark.promise("G9", "S")
 async def test_organisations_denials_reach_the_machine_and_what_it_shows_all_the_same_is_not_told(
-    start_server: Any, tmp_path: Path
+    start_server: StartServer, tmp_path: Path
 ) -> None:
     rules = tmp_path / "policy.toml"
     rules.write_text(
@@ -122,7 +124,7 @@ async def test_organisations_denials_reach_the_machine_and_what_it_shows_all_the
     async with machine(alice, project) as laptop:
         tool_id = await written(alice, project)
 
-        def careless(asked: dict[str, Any]) -> dict[str, Any]:
+        def careless(asked: JsonObject) -> JsonObject:
             change = {"kind": "change", "before": "the new text", "after": "the old text"}
             files = [{"path": path, **change} for path in ("a.txt", "log.txt", "private/key.txt")]
             files.append({"path": "private/dir", "kind": "delete", "note": "a directory"})
@@ -146,7 +148,7 @@ async def test_organisations_denials_reach_the_machine_and_what_it_shows_all_the
         }
 
 
-async def test_undo_is_recorded_with_its_event_before_it_is_answered(server: Any) -> None:
+async def test_undo_is_recorded_with_its_event_before_it_is_answered(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop, alice.feed(project) as feed:
@@ -171,7 +173,7 @@ async def test_undo_is_recorded_with_its_event_before_it_is_answered(server: Any
     assert all(check.fault is None for check in await server.parts.store.audit.verify())
 
 
-async def test_undo_that_found_nothing_to_do_says_so(server: Any) -> None:
+async def test_undo_that_found_nothing_to_do_says_so(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -183,7 +185,7 @@ async def test_undo_that_found_nothing_to_do_says_so(server: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_what_the_machine_says_against_it_is_a_conflict(server: Any, method: str) -> None:
+async def test_what_the_machine_says_against_it_is_a_conflict(server: Server, method: str) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -200,7 +202,7 @@ async def test_what_the_machine_says_against_it_is_a_conflict(server: Any, metho
     assert await links(server, project, "undone") == []
 
 
-async def test_calls_that_changed_no_file_or_never_ran_are_told_apart(server: Any) -> None:
+async def test_calls_that_changed_no_file_or_never_ran_are_told_apart(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project):
@@ -216,7 +218,7 @@ async def test_calls_that_changed_no_file_or_never_ran_are_told_apart(server: An
         assert (answer.status, "read_file changes no files" in answer.json["detail"]) == (409, True)
 
 
-async def test_only_the_machine_that_ran_it_is_asked(server: Any) -> None:
+async def test_only_the_machine_that_ran_it_is_asked(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project):
@@ -241,7 +243,7 @@ async def test_only_the_machine_that_ran_it_is_asked(server: Any) -> None:
     assert await links(server, project, "undo_requested", "undone") == []
 
 
-async def test_undo_nobody_asked_for_is_not_recorded(server: Any) -> None:
+async def test_undo_nobody_asked_for_is_not_recorded(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -257,7 +259,7 @@ async def test_undo_nobody_asked_for_is_not_recorded(server: Any) -> None:
     assert await links(server, project, "undone") == []
 
 
-async def test_another_token_of_the_same_user_reports_no_undo_under_a_clients_name(server: Any) -> None:
+async def test_another_token_of_the_same_user_reports_no_undo_under_a_clients_name(server: Server) -> None:
     alice, other = server.user(), server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop, machine(other, project, "desktop") as desktop:
@@ -272,7 +274,7 @@ async def test_another_token_of_the_same_user_reports_no_undo_under_a_clients_na
         assert (await asking).json["undo_id"] == "undo_1"
 
 
-async def test_report_of_another_call_reaches_nobody(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_report_of_another_call_reaches_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undoing, "WAIT_SECONDS", 0.5)
     alice = server.user()
     project = await alice.project()
@@ -287,7 +289,7 @@ async def test_report_of_another_call_reaches_nobody(server: Any, monkeypatch: p
 
 
 async def test_machine_that_does_not_answer_is_not_waited_for_long_and_its_late_report_counts(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undoing, "WAIT_SECONDS", 0.1)
     alice = server.user()
@@ -305,7 +307,9 @@ async def test_machine_that_does_not_answer_is_not_waited_for_long_and_its_late_
     assert undoing.Waiting.of(server.parts)._waiting == {}
 
 
-async def test_those_who_wait_are_bounded_and_end_with_the_server(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_wait_are_bounded_and_end_with_the_server(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -324,7 +328,7 @@ async def test_those_who_wait_are_bounded_and_end_with_the_server(server: Any, m
 
 
 @pytest.mark.promise("R-user")
-async def test_agents_never_undo_and_other_users_find_nothing(server: Any) -> None:
+async def test_agents_never_undo_and_other_users_find_nothing(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -348,7 +352,7 @@ async def test_agents_never_undo_and_other_users_find_nothing(server: Any) -> No
         assert len(laptop.asked) == 1
 
 
-async def test_report_may_be_large_but_not_without_end(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_report_may_be_large_but_not_without_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:
@@ -363,7 +367,7 @@ async def test_report_may_be_large_but_not_without_end(server: Any, monkeypatch:
         assert answer.status == 413
 
 
-async def test_request_survives_a_restart_of_the_server(start_server: Any) -> None:
+async def test_request_survives_a_restart_of_the_server(start_server: StartServer) -> None:
     """Asked before, reported after: it is recorded once."""
     first = await start_server()
     alice = first.user()
@@ -384,7 +388,7 @@ async def test_request_survives_a_restart_of_the_server(start_server: Any) -> No
 
 
 async def test_undo_that_takes_long_is_answered_as_under_way_until_the_machine_says_how_it_ended(
-    server: Any, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undoing, "WAIT_SECONDS", 0.3)
     alice = server.user()
@@ -412,7 +416,7 @@ async def test_undo_that_takes_long_is_answered_as_under_way_until_the_machine_s
         assert (await alice.get(f"/my/tools/{tool_id}/undo")).status == 200
 
 
-async def test_undo_that_came_to_nothing_is_on_the_record_once(server: Any) -> None:
+async def test_undo_that_came_to_nothing_is_on_the_record_once(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     async with machine(alice, project) as laptop:

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings, SandboxName
 from byleave.workspace import Workspace
 from byleave.workspace.sandbox.landlock import landlock_version
+from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("T3")
 NOBODY = 65534
@@ -44,10 +44,10 @@ def fill(root: Path) -> None:
     (root / "package.json").write_text(json.dumps({"name": "x", "version": "1.0.0", "scripts": {"test": test}}))
 
 
-async def work(root: Path, home: Path, backend: SandboxName) -> list[dict[str, Any]]:
+async def work(root: Path, home: Path, backend: SandboxName) -> list[JsonObject]:
     """Do all of it; gives what each step said."""
     workspace = Workspace(root, ClientSettings(home=home, sandbox=backend))
-    told: list[dict[str, Any]] = []
+    told: list[JsonObject] = []
     for command, *args in WORK:
         result = await workspace.run("execute_command", {"command": command, "args": args, "timeout": 60})
         assert isinstance(result, ExecuteCommandResult)
@@ -59,7 +59,7 @@ async def work(root: Path, home: Path, backend: SandboxName) -> list[dict[str, A
     return told
 
 
-def check(told: list[dict[str, Any]], backend: str, runs_as: str) -> None:
+def check(told: list[JsonObject], backend: str, runs_as: str) -> None:
     assert [(step["command"], step["err"]) for step in told if step["code"] != 0] == []
     assert {(step["backend"], step["runs_as"]) for step in told} == {(backend, runs_as)}
     said = [step["out"] for step in told]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, 
 from byleave.workspace.files import inspection as inspection_module
 from byleave.workspace.sandbox import bound_files as pins_module
 from byleave.workspace.sandbox.bound_files import HeldFiles
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
@@ -33,7 +34,7 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def call(command: str, *args: str) -> dict[str, Any]:
+def call(command: str, *args: str) -> JsonObject:
     return {"command": command, "args": list(args), "timeout": 30}
 
 
@@ -219,7 +220,7 @@ async def test_a_fault_while_looking_is_a_problem_and_no_crash(workspace: Worksp
     ],
 )
 async def test_a_package_that_starts_an_unseen_file_is_not_shown_as_if_it_were_seen(
-    workspace: Workspace, place: Place, package: Any, seen: bool
+    workspace: Workspace, place: Place, package: object, seen: bool
 ) -> None:
     place.file("app/package.json", json.dumps(package))
     place.file("app/index.js", "console.log('good')")

@@ -1,6 +1,6 @@
 """A command that floods the workspace with names hides nothing behind them of what was watched before."""
 
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.promise("L8-undo")
 
 
 @pytest.fixture
-def recorder(place: Place, settings: ClientSettings) -> Any:
+def recorder(place: Place, settings: ClientSettings) -> Iterator[UndoRecorder]:
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home, max_files=20)
     yield recorder

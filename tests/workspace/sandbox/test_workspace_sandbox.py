@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from byleave.workspace.sandbox import landlock as landlock_module
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protection import PROTECTED
+from harness.json_values import JsonObject
 from harness.lines import understood
 from harness.place import Place
 
@@ -409,7 +409,7 @@ async def test_command_cannot_reach_the_status_pipe(workspace: Workspace) -> Non
 def test_isolation_says_what_was_applied(workspace: Workspace) -> None:
     isolation = workspace.isolation
     assert (isolation.isolated, isolation.backend, isolation.fs, isolation.pidns) == (True, "bwrap", "allowlist", True)
-    told: dict[str, Any] = isolation.to_json()
+    told: JsonObject = isolation.to_json()
     assert json.loads(json.dumps(told)) == told
     assert told["seccomp"] is True
     assert told["runs_as"] == ("root" if os.geteuid() == 0 else "user")

@@ -2,7 +2,6 @@
 
 import errno
 import struct
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from byleave.workspace import Workspace
 from byleave.workspace.sandbox import bubblewrap
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.seccomp import ARCHITECTURES, filter_for
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -199,7 +199,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 async def test_ordinary_programs_work_under_the_filter(workspace: Workspace, place: Place, name: str) -> None:
     command, script = SCRIPTS[name]
     place.file("x", script)
-    params: dict[str, Any] = {"command": command, "args": ["x"]}
+    params: JsonObject = {"command": command, "args": ["x"]}
     result = await workspace.run("execute_command", params)
     assert isinstance(result, ExecuteCommandResult)
     assert (result.stdout.strip(), result.exit_code) == ("3", 0), result.stderr

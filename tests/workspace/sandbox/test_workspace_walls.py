@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -222,7 +221,7 @@ async def test_command_that_cannot_join_its_group_does_not_run(
         pytest.skip("no control group for processes here")
     joining = Path.write_text
 
-    def refuse(path: Path, *rest: Any) -> int:
+    def refuse(path: Path, *rest: str) -> int:
         if path.name == "cgroup.procs":
             raise PermissionError(errno.EPERM, "no")
         return joining(path, *rest)

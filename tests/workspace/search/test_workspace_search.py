@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search import scan
 from byleave.workspace.search.ripgrep import AnswerReader
 from byleave.workspace.search.scan import GlobError, glob_pattern
+from harness.json_values import JsonObject
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T5")
@@ -37,8 +37,8 @@ def searcher(request: pytest.FixtureRequest, place: Place) -> Iterator[SearchExe
     paths.close()
 
 
-async def _search(searcher: SearchExecutor, pattern: str, **rest: Any) -> list[tuple[str, int, str]]:
-    result = await searcher.search(SearchFilesParams(pattern=pattern, **rest))
+async def _search(searcher: SearchExecutor, pattern: str, **rest: object) -> list[tuple[str, int, str]]:
+    result = await searcher.search(SearchFilesParams.model_validate({"pattern": pattern, **rest}))
     return [(match.path, match.line_number, match.line) for match in result.matches]
 
 
@@ -396,7 +396,7 @@ def test_expression_that_means_something_else_here_is_refused(
     os.close(fd)
 
 
-def _work(fd: int, **more: Any) -> dict[str, Any]:
+def _work(fd: int, **more: object) -> JsonObject:
     work = {"fd": fd, "above": [], "pattern": "needle", "regex": True, "case_sensitive": True, "globs": []}
     return work | {"max_count": 1001, "ask": None, "seconds": 10, "owner": None} | more
 
@@ -415,7 +415,7 @@ def test_scan_answers_like_ripgrep(
     above = [("skip\n/up/gone\n!skip/kept\n", "up/")]
     fd = os.open(place.root / "up", os.O_RDONLY)
 
-    def found(**more: Any) -> list[str]:
+    def found(**more: object) -> list[str]:
         assert scan.main(_work(fd, **more)) == 0
         sys.stdout.flush()
         answer = capfdbinary.readouterr().out

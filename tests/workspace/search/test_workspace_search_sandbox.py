@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from byleave.protocol.errors import ByleaveError, ExecutionTimeout, PathValidationError
-from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams
+from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams, SearchFilesResult
 from byleave.workspace import PathValidator, SearchExecutor
 from byleave.workspace.files.executor import Listing
 from byleave.workspace.sandbox.processes import run_process
@@ -61,7 +61,7 @@ def paths(place: Place) -> Iterator[PathValidator]:
     paths.close()
 
 
-def _found(result: Any) -> list[str]:
+def _found(result: SearchFilesResult) -> list[str]:
     return [match.path for match in result.matches]
 
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,12 +39,13 @@ from byleave.workspace.undo import store as undo_store
 from byleave.workspace.undo.entries import Entry, Index, sweep
 from byleave.workspace.undo.snapshots import Change, Tree, TreeScan, carried_over, changes_between
 from byleave.workspace.undo.store import ObjectStore
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")
 
 
 @pytest.fixture
-def history(place: Any, settings: ClientSettings) -> Iterator[UndoHistory]:
+def history(place: Place, settings: ClientSettings) -> Iterator[UndoHistory]:
     paths = PathValidator(place.root)
     history = UndoHistory(paths, settings.home)
     yield history
@@ -57,7 +59,7 @@ async def write(workspace: Workspace, tool_id: str, path: str, content: str, **m
     return result
 
 
-async def python(workspace: Workspace, tool_id: str, code: str, **more: Any) -> ExecuteCommandResult:
+async def python(workspace: Workspace, tool_id: str, code: str, **more: int) -> ExecuteCommandResult:
     params = {"command": "python3", "args": ["-c", code], **more}
     result = await workspace.run("execute_command", params, record_as=tool_id)
     assert isinstance(result, ExecuteCommandResult)
@@ -77,9 +79,13 @@ def undo(history: UndoHistory, tool_id: str | None = None) -> str:
         return history.apply(plan).id
 
 
-def tree(root: Path) -> dict[str, Any]:
+Listing = dict[str, tuple[str, str | int] | tuple[int, bytes]]
+"""By path: ("link", target), ("directory", mode), or a file's (mode, content)."""
+
+
+def tree(root: Path) -> Listing:
     """Everything below a directory: kinds, modes, contents, what links say."""
-    found: dict[str, Any] = {}
+    found: Listing = {}
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -101,7 +107,9 @@ def tree(root: Path) -> dict[str, Any]:
 # One call
 
 
-async def test_a_replaced_file_comes_back_with_its_mode(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_a_replaced_file_comes_back_with_its_mode(
+    place: Place, workspace: Workspace, history: UndoHistory
+) -> None:
     file = place.file("a.sh", b"old\xff\r\n")
     file.chmod(0o750)
     before = tree(place.root)
@@ -111,7 +119,7 @@ async def test_a_replaced_file_comes_back_with_its_mode(place: Any, workspace: W
 
 
 async def test_a_new_file_and_the_directories_made_for_it_go(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("kept/b.txt", "b")
     before = tree(place.root)
@@ -121,7 +129,7 @@ async def test_a_new_file_and_the_directories_made_for_it_go(
 
 
 async def test_a_directory_with_a_file_of_the_users_stays(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     await write(workspace, "exec_1", "made/new.txt", "new")
     place.file("made/mine.txt", "mine")
@@ -130,7 +138,7 @@ async def test_a_directory_with_a_file_of_the_users_stays(
 
 
 async def test_what_a_command_did_is_undone_and_can_be_redone(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a.txt", "a")
     place.file("d/b.txt", "b")
@@ -164,7 +172,7 @@ async def test_what_a_command_did_is_undone_and_can_be_redone(
 
 
 async def test_a_file_that_took_a_directorys_place_gives_it_back(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("d/a.txt", "a")
     place.file("f", "f")
@@ -178,7 +186,7 @@ async def test_a_file_that_took_a_directorys_place_gives_it_back(
 
 @pytest.mark.parametrize("target", ["other", "/usr", "dir"])
 async def test_a_link_that_took_a_directorys_place_gives_it_back_and_nothing_behind_it_changes(
-    place: Any, workspace: Workspace, history: UndoHistory, target: str
+    place: Place, workspace: Workspace, history: UndoHistory, target: str
 ) -> None:
     place.file("dir/in.txt", "inside")
     place.file("other/in.txt", "the user's")
@@ -196,7 +204,7 @@ async def test_a_link_that_took_a_directorys_place_gives_it_back_and_nothing_beh
 
 
 async def test_a_directory_that_took_a_links_place_gives_it_back_and_nothing_behind_it_changes(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("other/in.txt", "the user's")
     (place.root / "link").symlink_to("other")
@@ -211,7 +219,7 @@ async def test_a_directory_that_took_a_links_place_gives_it_back_and_nothing_beh
 
 
 async def test_a_command_past_its_time_is_recorded_with_what_it_changed(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a.txt", "old")
     with pytest.raises(CommandTimeout) as caught:
@@ -222,7 +230,7 @@ async def test_a_command_past_its_time_is_recorded_with_what_it_changed(
     assert (place.root / "a.txt").read_text() == "old"
 
 
-async def test_a_cancelled_command_is_recorded(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_a_cancelled_command_is_recorded(place: Place, workspace: Workspace, history: UndoHistory) -> None:
     place.file("a.txt", "old")
     begun = asyncio.Event()
     params = {
@@ -230,7 +238,7 @@ async def test_a_cancelled_command_is_recorded(place: Any, workspace: Workspace,
         "args": ["-c", "import time; open('a.txt','w').write('new'); print('x', flush=True); time.sleep(60)"],
     }
 
-    def hear(*_: Any) -> None:
+    def hear(*_: object) -> None:
         begun.set()
 
     work = asyncio.create_task(workspace.run("execute_command", params, on_output=hear, record_as="exec_1"))
@@ -243,7 +251,7 @@ async def test_a_cancelled_command_is_recorded(place: Any, workspace: Workspace,
     assert (place.root / "a.txt").read_text() == "old"
 
 
-async def test_a_failed_write_leaves_nothing_to_undo(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_a_failed_write_leaves_nothing_to_undo(place: Place, workspace: Workspace, history: UndoHistory) -> None:
     place.file("a.txt", "old").chmod(0o444)
     with pytest.raises(ToolFailure):
         await write(workspace, "exec_1", "a.txt", "new")
@@ -254,7 +262,7 @@ async def test_a_failed_write_leaves_nothing_to_undo(place: Any, workspace: Work
 
 
 async def test_what_the_user_saves_while_the_old_content_is_kept_is_neither_lost_nor_the_writes(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = place.file("a.txt", "old")
     keep = UndoRecorder.keep_old
@@ -274,7 +282,7 @@ async def test_what_the_user_saves_while_the_old_content_is_kept_is_neither_lost
 
 
 async def test_what_the_user_changed_between_two_commands_is_not_theirs(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a.txt", "a")
     await python(workspace, "exec_1", "open('b.txt','w').write('b')")
@@ -289,7 +297,7 @@ async def test_what_the_user_changed_between_two_commands_is_not_theirs(
 
 
 async def test_a_change_that_keeps_size_and_time_is_seen(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     file = place.file("a.txt", "old")
     await python(workspace, "exec_1", "1")
@@ -307,7 +315,7 @@ async def test_a_change_that_keeps_size_and_time_is_seen(
 
 
 async def test_a_file_that_changed_since_is_named_and_nothing_is_touched(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a.txt", "a")
     place.file("b.txt", "b")
@@ -337,7 +345,7 @@ def _now_a_pipe(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [Path.unlink, _now_a_link, _now_a_directory, _now_a_pipe])
 async def test_what_came_in_its_place_is_named_and_stays(
-    place: Any, workspace: Workspace, history: UndoHistory, change: Callable[[Path], None]
+    place: Place, workspace: Workspace, history: UndoHistory, change: Callable[[Path], None]
 ) -> None:
     place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
@@ -350,7 +358,7 @@ async def test_what_came_in_its_place_is_named_and_stays(
 
 
 async def test_a_change_of_mode_alone_counts_as_changed_since(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     await write(workspace, "exec_1", "a.txt", "new")
     (place.root / "a.txt").chmod(0o600)
@@ -359,7 +367,7 @@ async def test_a_change_of_mode_alone_counts_as_changed_since(
 
 
 async def test_a_change_between_plan_and_act_stops_the_undo(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
@@ -374,7 +382,7 @@ async def test_a_change_between_plan_and_act_stops_the_undo(
 
 
 async def test_an_undo_waits_for_no_running_call_and_says_so(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     await write(workspace, "exec_1", "a.txt", "new")
     begun = asyncio.Event()
@@ -392,7 +400,9 @@ async def test_an_undo_waits_for_no_running_call_and_says_so(
     assert tree(place.root) == {}
 
 
-async def test_a_call_waits_while_an_undo_is_under_way(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_a_call_waits_while_an_undo_is_under_way(
+    place: Place, workspace: Workspace, history: UndoHistory
+) -> None:
     await write(workspace, "exec_1", "a.txt", "new")
     held, release = threading.Event(), threading.Event()
 
@@ -412,7 +422,7 @@ async def test_a_call_waits_while_an_undo_is_under_way(place: Any, workspace: Wo
     assert (await work).size == 1
 
 
-async def test_undo_never_looks_into_git(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_undo_never_looks_into_git(place: Place, workspace: Workspace, history: UndoHistory) -> None:
     subprocess.run(["git", "init", "-q", str(place.root)], check=True)
     place.file("a.txt", "a")
     subprocess.run(["git", "-C", str(place.root), "add", "."], check=True)
@@ -428,7 +438,7 @@ async def test_undo_never_looks_into_git(place: Any, workspace: Workspace, histo
 # Links
 
 
-async def test_undo_never_writes_through_a_link(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_undo_never_writes_through_a_link(place: Place, workspace: Workspace, history: UndoHistory) -> None:
     place.file("d/secret.txt", "old")
     await python(workspace, "exec_1", "open('d/secret.txt','w').write('new')")
     (place.root / "d").rename(place.root / "moved")
@@ -439,7 +449,7 @@ async def test_undo_never_writes_through_a_link(place: Any, workspace: Workspace
 
 
 async def test_a_racing_swap_of_a_directory_never_lets_undo_write_outside(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("d/secret.txt", "old")
     await python(workspace, "exec_1", "open('d/secret.txt','w').write('SECRET')")
@@ -479,7 +489,7 @@ def _try_often(history: UndoHistory) -> None:
 
 
 async def test_a_link_is_kept_as_a_link_and_its_target_is_never_read(
-    place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
+    place: Place, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     (place.root / "out").symlink_to(place.outside / "secret.txt")
     (place.root / "dir").symlink_to(place.outside)
@@ -494,7 +504,7 @@ async def test_a_link_is_kept_as_a_link_and_its_target_is_never_read(
 # What happens to the store
 
 
-async def test_the_store_is_for_its_owner_alone(place: Any, workspace: Workspace, settings: ClientSettings) -> None:
+async def test_the_store_is_for_its_owner_alone(place: Place, workspace: Workspace, settings: ClientSettings) -> None:
     place.file("a.txt", "old").chmod(0o644)
     await write(workspace, "exec_1", "a.txt", "new")
     await python(workspace, "exec_2", "open('a.txt','w').write('x')")
@@ -505,7 +515,7 @@ async def test_the_store_is_for_its_owner_alone(place: Any, workspace: Workspace
         assert stat.S_IMODE(path.stat().st_mode) == wanted, path
 
 
-async def test_what_is_too_large_is_not_kept_and_the_result_says_so(place: Any, settings: ClientSettings) -> None:
+async def test_what_is_too_large_is_not_kept_and_the_result_says_so(place: Place, settings: ClientSettings) -> None:
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home, call_bytes=100)
     place.file("small.txt", "s")
@@ -528,7 +538,7 @@ async def test_what_is_too_large_is_not_kept_and_the_result_says_so(place: Any, 
     paths.close()
 
 
-async def test_beyond_the_number_of_files_nothing_is_guessed(place: Any, settings: ClientSettings) -> None:
+async def test_beyond_the_number_of_files_nothing_is_guessed(place: Place, settings: ClientSettings) -> None:
     for number in range(20):
         place.file(f"f{number:02}.txt", str(number))
     paths = PathValidator(place.root)
@@ -544,7 +554,7 @@ async def test_beyond_the_number_of_files_nothing_is_guessed(place: Any, setting
 
 
 async def test_old_entries_expire_with_their_contents(
-    place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
+    place: Place, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
@@ -558,7 +568,7 @@ async def test_old_entries_expire_with_their_contents(
     assert store.size == 0
 
 
-async def test_the_store_stays_within_its_size_and_keeps_the_newest(place: Any, settings: ClientSettings) -> None:
+async def test_the_store_stays_within_its_size_and_keeps_the_newest(place: Place, settings: ClientSettings) -> None:
     small = settings.model_copy(update={"undo_bytes": 100_000})
     for number in range(30):
         workspace = Workspace(place.root, small)
@@ -577,7 +587,7 @@ async def test_the_store_stays_within_its_size_and_keeps_the_newest(place: Any, 
 
 
 async def test_an_odd_row_and_a_spoiled_object_do_no_harm(
-    place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
+    place: Place, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
@@ -631,7 +641,9 @@ asyncio.run(main())
 """
 
 
-def test_a_kill_in_the_middle_leaves_a_store_that_leads_all_the_way_back(place: Any, settings: ClientSettings) -> None:
+def test_a_kill_in_the_middle_leaves_a_store_that_leads_all_the_way_back(
+    place: Place, settings: ClientSettings
+) -> None:
     place.file("a.txt", "a")
     before = tree(place.root)
     chance = random.Random(4)
@@ -723,7 +735,9 @@ def _end_what_runs_in(root: Path) -> None:
 # Many calls
 
 
-def test_stand_in_that_goes_while_it_is_looked_at_was_never_there(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stand_in_that_goes_while_it_is_looked_at_was_never_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.file("a.txt", "x")
     (place.root / ".vscode").mkdir()
     paths = PathValidator(place.root)
@@ -742,7 +756,7 @@ def test_stand_in_that_goes_while_it_is_looked_at_was_never_there(place: Any, mo
 
 
 def test_real_directory_of_a_protected_name_that_is_away_for_a_moment_is_not_deleted(
-    place: Any, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file(".vscode/settings.json", "{}")
     paths = PathValidator(place.root)
@@ -768,7 +782,7 @@ def test_real_directory_of_a_protected_name_that_is_away_for_a_moment_is_not_del
 
 
 def test_stand_in_for_a_directory_that_is_gone_is_not_taken_for_it(
-    place: Any, root_fd: int, monkeypatch: pytest.MonkeyPatch
+    place: Place, root_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file(".vscode/settings.json", "{}")
     paths = PathValidator(place.root)
@@ -790,7 +804,7 @@ def test_stand_in_for_a_directory_that_is_gone_is_not_taken_for_it(
 
 
 async def test_three_at_once_each_have_their_own_entry_and_all_come_back(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     for number in range(12):
         place.file(f"f{number}.txt", "old")
@@ -821,7 +835,7 @@ async def test_three_at_once_each_have_their_own_entry_and_all_come_back(
 
 
 async def test_a_write_to_what_a_running_command_changed_is_the_writes_own(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     file = place.file("a.txt", "one")
     ready = asyncio.Event()
@@ -849,7 +863,7 @@ class _Edits:
     def __init__(self, root: Path, seed: int) -> None:
         self._root = root
         self._chance = random.Random(seed)
-        self._there: dict[str, Any] = {}
+        self._there: Listing = {}
 
     def _paths(self, *, directories: bool = False) -> list[str]:
         return [
@@ -894,7 +908,7 @@ class _Edits:
 
 
 async def test_undo_of_200_random_edits_and_commands_restores_byte_for_byte(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     for number in range(20):
         place.file(f"d{number % 4}/f{number}.txt", f"{number}\n" * number)
@@ -920,7 +934,7 @@ async def test_undo_of_200_random_edits_and_commands_restores_byte_for_byte(
 # What the result says
 
 
-async def test_a_command_that_changes_what_runs_later_is_warned_of(place: Any, workspace: Workspace) -> None:
+async def test_a_command_that_changes_what_runs_later_is_warned_of(place: Place, workspace: Workspace) -> None:
     place.file("package.json", "{}")
     place.file("gone/conftest.py", "")
     code = (
@@ -945,7 +959,7 @@ async def test_many_changes_are_counted_and_cut(workspace: Workspace) -> None:
     assert result.warnings[-1].startswith("It changed 280 more")
 
 
-async def test_a_store_that_cannot_be_written_costs_the_record_and_not_the_call(place: Any, tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_written_costs_the_record_and_not_the_call(place: Place, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "undo").write_text("in the way")
@@ -965,12 +979,12 @@ async def test_a_store_that_cannot_be_written_costs_the_record_and_not_the_call(
     await workspace.close()
 
 
-async def test_what_is_not_recorded_costs_no_look(place: Any, workspace: Workspace, settings: ClientSettings) -> None:
+async def test_what_is_not_recorded_costs_no_look(place: Place, workspace: Workspace, settings: ClientSettings) -> None:
     await workspace.run("execute_command", {"command": "ls"})
     assert not (settings.home / "undo").exists()
 
 
-def test_entries_can_be_written_as_json(place: Any, settings: ClientSettings) -> None:
+def test_entries_can_be_written_as_json(place: Place, settings: ClientSettings) -> None:
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
     running = recorder.begin("exec_1", "execute_command", "x")
@@ -989,7 +1003,7 @@ def test_entries_can_be_written_as_json(place: Any, settings: ClientSettings) ->
 
 
 async def test_a_call_cancelled_while_it_waits_for_an_undo_leaves_nothing_open(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     await python(workspace, "exec_1", "open('a.txt','w')")
     with history.alone():
@@ -1006,12 +1020,12 @@ async def test_a_call_cancelled_while_it_waits_for_an_undo_leaves_nothing_open(
 
 
 async def test_a_record_that_cannot_be_finished_is_told(
-    place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
+    place: Place, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     await write(workspace, "exec_1", "a.txt", "new")
     index = next((settings.home / "undo" / "workspaces").glob("*/index.db"))
 
-    def spoil(*_: Any) -> None:
+    def spoil(*_: object) -> None:
         index.rename(index.with_name("aside"))
         index.mkdir()
 
@@ -1025,7 +1039,7 @@ async def test_a_record_that_cannot_be_finished_is_told(
     undo(history, "exec_1")
 
 
-def test_an_entry_whose_tree_is_lost_says_that_nothing_is_known(place: Any, settings: ClientSettings) -> None:
+def test_an_entry_whose_tree_is_lost_says_that_nothing_is_known(place: Place, settings: ClientSettings) -> None:
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
     recorder.begin("exec_1", "execute_command", "x").ends.close()
@@ -1042,7 +1056,7 @@ def test_an_entry_whose_tree_is_lost_says_that_nothing_is_known(place: Any, sett
     paths.close()
 
 
-async def test_large_files_come_back_too(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_large_files_come_back_too(place: Place, workspace: Workspace, history: UndoHistory) -> None:
     content = random.Random(1).randbytes(3_000_000)
     place.file("large.bin", content)
     await python(workspace, "exec_1", "import os; os.unlink('large.bin'); open('new.bin','wb').write(b'x' * 2_000_000)")
@@ -1050,7 +1064,7 @@ async def test_large_files_come_back_too(place: Any, workspace: Workspace, histo
     assert tree(place.root) == {"large.bin": (0o644, content)}
 
 
-async def test_what_is_no_file_is_never_opened(place: Any, workspace: Workspace, history: UndoHistory) -> None:
+async def test_what_is_no_file_is_never_opened(place: Place, workspace: Workspace, history: UndoHistory) -> None:
     os.mkfifo(place.root / "pipe")
     result = await python(workspace, "exec_1", "import os; os.unlink('pipe'); open('a.txt','w')")
     assert {one.path for one in result.changed} == {"a.txt", "pipe"}
@@ -1059,7 +1073,7 @@ async def test_what_is_no_file_is_never_opened(place: Any, workspace: Workspace,
 
 
 async def test_a_directory_nobody_looked_into_is_left_and_stops_no_undo(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a.txt", "a")
     code = "import os; os.mkdir('__pycache__'); open('__pycache__/x','w'); os.mkfifo('pipe'); os.unlink('a.txt')"
@@ -1072,7 +1086,7 @@ async def test_a_directory_nobody_looked_into_is_left_and_stops_no_undo(
     assert (place.root / "__pycache__" / "x").exists()
 
 
-def test_what_could_not_be_seen_is_not_taken_for_gone(place: Any) -> None:
+def test_what_could_not_be_seen_is_not_taken_for_gone(place: Place) -> None:
     place.file("shut/a.txt", "a")
     place.file("far.txt", "far")
     paths = PathValidator(place.root)
@@ -1087,7 +1101,7 @@ def test_what_could_not_be_seen_is_not_taken_for_gone(place: Any) -> None:
 
 
 @pytest.mark.parametrize("with_openat2", [True, False])
-def test_an_exact_open_follows_no_link_on_the_way(place: Any, *, with_openat2: bool) -> None:
+def test_an_exact_open_follows_no_link_on_the_way(place: Place, *, with_openat2: bool) -> None:
     place.file("d/e/a.txt", "a")
     (place.root / "link").symlink_to("d")
     (place.root / "out").symlink_to(place.outside)
@@ -1100,7 +1114,7 @@ def test_an_exact_open_follows_no_link_on_the_way(place: Any, *, with_openat2: b
     paths.close()
 
 
-async def test_nothing_is_kept_where_commands_could_reach_it(place: Any) -> None:
+async def test_nothing_is_kept_where_commands_could_reach_it(place: Place) -> None:
     settings = ClientSettings(home=place.root / "state")
     workspace = Workspace(place.root, settings)
     result = await python(workspace, "exec_1", "open('a.txt','w')")
@@ -1133,7 +1147,7 @@ def _swapped(at: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("existed", [True, False])
 async def test_a_file_saved_in_the_gap_between_check_and_rename_is_not_lost(
-    place: Any,
+    place: Place,
     workspace: Workspace,
     history: UndoHistory,
     monkeypatch: pytest.MonkeyPatch,
@@ -1159,7 +1173,7 @@ async def test_a_file_saved_in_the_gap_between_check_and_rename_is_not_lost(
 
 
 async def test_a_file_made_where_one_is_put_back_is_not_lost(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file("a.txt", "old")
     await python(workspace, "exec_1", "import os; os.unlink('a.txt')")
@@ -1173,7 +1187,7 @@ async def test_a_file_made_where_one_is_put_back_is_not_lost(
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])
 async def test_a_file_system_that_cannot_swap_is_restored_all_the_same(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, code: int
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     place.file("a.txt", "old")
     place.file("b.txt", "b")
@@ -1181,7 +1195,7 @@ async def test_a_file_system_that_cannot_swap_is_restored_all_the_same(
     await python(workspace, "exec_1", "import os; open('a.txt','w').write('1'); os.rename('b.txt','c.txt')")
 
     class Libc:
-        def renameat2(self, *_: Any) -> int:
+        def renameat2(self, *_: object) -> int:
             ctypes.set_errno(code)
             return -1
 
@@ -1192,7 +1206,12 @@ async def test_a_file_system_that_cannot_swap_is_restored_all_the_same(
 
 @pytest.mark.parametrize(("module", "name"), [(settling, "new_name"), (restoring, "place")])
 async def test_an_undo_that_stopped_half_way_can_be_repeated_and_taken_back_whole(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+    place: Place,
+    workspace: Workspace,
+    history: UndoHistory,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
 ) -> None:
     for path in ("a/x.txt", "b/y.txt", "c/z.txt"):
         place.file(path, path)
@@ -1311,7 +1330,7 @@ def _stopped_undo(history: UndoHistory, at: int) -> bool:
 
 
 async def test_a_file_that_a_person_took_away_is_no_undo_that_stopped(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("a", "old")
     await python(workspace, "exec_1", "import os; os.unlink('a'); os.mkdir('a')")
@@ -1320,7 +1339,7 @@ async def test_a_file_that_a_person_took_away_is_no_undo_that_stopped(
 
 
 async def test_many_files_are_on_the_disk_before_the_first_takes_its_name_with_one_sync_for_all(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"d{number}/x.txt" for number in range(settling.FEW + 2)]
     for name in names:
@@ -1352,7 +1371,7 @@ async def test_many_files_are_on_the_disk_before_the_first_takes_its_name_with_o
 
 
 async def test_few_files_are_synced_one_by_one_and_so_are_all_where_the_system_cannot_do_otherwise(
-    place: Any, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(settling.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
@@ -1387,7 +1406,7 @@ def test_batches_are_bounded_in_number_and_in_bytes(monkeypatch: pytest.MonkeyPa
 
 
 async def test_what_is_too_large_to_be_kept_is_never_removed(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file("grown.txt", "small")
     monkeypatch.setattr(restoring, "CALL_BYTES", 1000)
@@ -1401,7 +1420,7 @@ async def test_what_is_too_large_to_be_kept_is_never_removed(
 
 
 async def test_a_removed_file_is_kept_before_it_goes(
-    place: Any, workspace: Workspace, history: UndoHistory, settings: ClientSettings
+    place: Place, workspace: Workspace, history: UndoHistory, settings: ClientSettings
 ) -> None:
     await python(workspace, "exec_1", "open('made.txt','w').write('made')")
     back = undo(history)
@@ -1411,7 +1430,7 @@ async def test_a_removed_file_is_kept_before_it_goes(
     assert (place.root / "made.txt").read_text() == "made"
 
 
-def test_what_another_client_swept_away_is_kept_again(place: Any, settings: ClientSettings) -> None:
+def test_what_another_client_swept_away_is_kept_again(place: Place, settings: ClientSettings) -> None:
     place.file("a.txt", "seen, and needed by no entry")
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
@@ -1444,7 +1463,7 @@ def test_a_content_that_two_entries_need_outlives_the_first(settings: ClientSett
     assert store.read(shared) == b"shared" * 100
 
 
-def test_the_newest_entry_stays_however_large_it_is(place: Any, settings: ClientSettings) -> None:
+def test_the_newest_entry_stays_however_large_it_is(place: Place, settings: ClientSettings) -> None:
     place.file("a.txt", "a" * 9500)
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home, max_bytes=10_000)
@@ -1458,7 +1477,7 @@ def test_the_newest_entry_stays_however_large_it_is(place: Any, settings: Client
     paths.close()
 
 
-def test_a_list_that_cannot_be_read_stops_no_call(place: Any, settings: ClientSettings) -> None:
+def test_a_list_that_cannot_be_read_stops_no_call(place: Place, settings: ClientSettings) -> None:
     (settings.home / "undo" / "workspaces" / "another" / "index.db").mkdir(parents=True)
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
@@ -1471,12 +1490,12 @@ def test_a_list_that_cannot_be_read_stops_no_call(place: Any, settings: ClientSe
 
 
 def test_a_full_disk_at_the_first_call_stops_no_later_call(
-    place: Any, settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+    place: Place, settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Index, "entries", full)
@@ -1491,7 +1510,7 @@ def test_a_full_disk_at_the_first_call_stops_no_later_call(
 
 
 async def test_a_full_store_hinders_neither_an_undo_nor_its_own_undo(
-    place: Any, settings: ClientSettings, history: UndoHistory
+    place: Place, settings: ClientSettings, history: UndoHistory
 ) -> None:
     file = place.file("a.txt", "o" * 600)
     workspace = Workspace(place.root, settings.model_copy(update={"undo_bytes": 1024}))
@@ -1503,7 +1522,7 @@ async def test_a_full_store_hinders_neither_an_undo_nor_its_own_undo(
     await workspace.close()
 
 
-def test_a_store_that_is_full_says_what_cannot_be_brought_back(place: Any, settings: ClientSettings) -> None:
+def test_a_store_that_is_full_says_what_cannot_be_brought_back(place: Place, settings: ClientSettings) -> None:
     place.file("a.txt", "a" * 900)
     place.file("b.txt", "b" * 900)
     paths = PathValidator(place.root)
@@ -1534,7 +1553,7 @@ def _killed(paths: PathValidator, home: Path, *ids: str, between: Callable[[str]
 
 
 def test_commands_that_ran_together_when_the_client_died_lead_back_one_by_one(
-    place: Any, settings: ClientSettings
+    place: Place, settings: ClientSettings
 ) -> None:
     place.file("a.txt", "0")
     place.file("b.txt", "0")
@@ -1551,7 +1570,9 @@ def test_commands_that_ran_together_when_the_client_died_lead_back_one_by_one(
     paths.close()
 
 
-def test_what_the_user_saved_before_a_command_that_was_killed_comes_back(place: Any, settings: ClientSettings) -> None:
+def test_what_the_user_saved_before_a_command_that_was_killed_comes_back(
+    place: Place, settings: ClientSettings
+) -> None:
     place.file("a.txt", "0")
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
@@ -1571,7 +1592,7 @@ def test_what_the_user_saved_before_a_command_that_was_killed_comes_back(place: 
     paths.close()
 
 
-def test_a_tree_that_another_clients_sweep_removed_is_saved_again(place: Any, settings: ClientSettings) -> None:
+def test_a_tree_that_another_clients_sweep_removed_is_saved_again(place: Place, settings: ClientSettings) -> None:
     place.file("a.txt", "0")
     paths = PathValidator(place.root)
     first, second = UndoRecorder(paths, settings.home), UndoRecorder(paths, settings.home)
@@ -1591,14 +1612,14 @@ def test_a_tree_that_another_clients_sweep_removed_is_saved_again(place: Any, se
 
 
 async def test_a_reading_command_is_not_recorded_at_all(
-    place: Any, workspace: Workspace, settings: ClientSettings
+    place: Place, workspace: Workspace, settings: ClientSettings
 ) -> None:
     await workspace.run("execute_command", {"command": "ls"}, record_as="exec_1")
     assert not (settings.home / "undo").exists()
 
 
 async def test_hooks_and_settings_of_a_nested_repository_are_told_and_left_alone(
-    place: Any, workspace: Workspace, history: UndoHistory
+    place: Place, workspace: Workspace, history: UndoHistory
 ) -> None:
     place.file("sub/.git/config", "[core]\n")
     place.file("sub/.git/HEAD", "ref: refs/heads/main\n")
@@ -1672,7 +1693,9 @@ def test_ordinary_files_are_not_warned_of(path: str) -> None:
     assert runs_later(path) is None
 
 
-def test_the_upper_levels_are_watched_first_and_what_is_new_there_is_told(place: Any, settings: ClientSettings) -> None:
+def test_the_upper_levels_are_watched_first_and_what_is_new_there_is_told(
+    place: Place, settings: ClientSettings
+) -> None:
     for number in range(30):
         place.file(f"aaa/deep/{number:02}.txt", "x")
     place.file("src/app.py", "app")
@@ -1690,7 +1713,7 @@ def test_the_upper_levels_are_watched_first_and_what_is_new_there_is_told(place:
     paths.close()
 
 
-def test_what_is_prepared_is_not_read_again(place: Any, settings: ClientSettings) -> None:
+def test_what_is_prepared_is_not_read_again(place: Place, settings: ClientSettings) -> None:
     for number in range(50):
         place.file(f"{number}.txt", str(number))
         os.utime(place.root / f"{number}.txt", (1, 1))
@@ -1709,7 +1732,7 @@ def test_what_is_prepared_is_not_read_again(place: Any, settings: ClientSettings
     paths.close()
 
 
-def test_odd_contents_come_back(place: Any, settings: ClientSettings) -> None:
+def test_odd_contents_come_back(place: Place, settings: ClientSettings) -> None:
     sparse = place.file("sparse", b"end")
     os.truncate(sparse, 3_000_000)
     place.file("empty", b"")
@@ -1734,7 +1757,7 @@ def test_odd_contents_come_back(place: Any, settings: ClientSettings) -> None:
 
 @pytest.mark.parametrize("existed", [True, False])
 async def test_a_file_saved_twice_in_the_gap_is_kept_twice(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, *, existed: bool
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch, *, existed: bool
 ) -> None:
     if existed:
         place.file("a.txt", "old")
@@ -1755,7 +1778,7 @@ async def test_a_file_saved_twice_in_the_gap_is_kept_twice(
     assert {what[1] for what in tree(place.root).values()} == {b"first", b"second"}
 
 
-def test_what_is_gone_by_then_is_neither_replaced_nor_removed(place: Any, root_fd: int) -> None:
+def test_what_is_gone_by_then_is_neither_replaced_nor_removed(place: Place, root_fd: int) -> None:
     place.file("draft", "draft")
     file = place.file("a.txt", "old")
 
@@ -1772,7 +1795,7 @@ def test_what_is_gone_by_then_is_neither_replaced_nor_removed(place: Any, root_f
     assert os.listdir(place.root) == ["draft"]
 
 
-def test_draft_of_a_write_beside_a_command_is_not_the_commands(place: Any, settings: ClientSettings) -> None:
+def test_draft_of_a_write_beside_a_command_is_not_the_commands(place: Place, settings: ClientSettings) -> None:
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
     running = recorder.begin("exec_1", "execute_command", "x")
@@ -1784,7 +1807,7 @@ def test_draft_of_a_write_beside_a_command_is_not_the_commands(place: Any, setti
 
 
 async def test_a_file_saved_in_the_gap_is_not_lost_where_ours_is_taken_away_before_it_is_put_back(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file: Path = place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
@@ -1824,12 +1847,12 @@ def test_a_file_that_cannot_be_looked_at_any_more_stays_under_its_name(tmp_path:
 
 
 async def test_a_full_disk_is_said_and_not_that_somebody_changed_the_file(
-    place: Any, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
+    place: Place, workspace: Workspace, history: UndoHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file("a.txt", "old")
     await write(workspace, "exec_1", "a.txt", "new")
 
-    def full(*_: Any, **__: Any) -> str:
+    def full(*_: object, **__: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch, history.alone():
@@ -1850,7 +1873,7 @@ async def test_a_full_disk_is_said_and_not_that_somebody_changed_the_file(
     ],
 )
 async def test_an_undo_that_meets_an_error_says_that_it_stopped_in_the_middle(
-    place: Any,
+    place: Place,
     workspace: Workspace,
     history: UndoHistory,
     monkeypatch: pytest.MonkeyPatch,
@@ -1862,7 +1885,7 @@ async def test_an_undo_that_meets_an_error_says_that_it_stopped_in_the_middle(
     before = tree(place.root)
     await python(workspace, "exec_1", "open('a.txt','w').write('1'); open('b.txt','w').write('1')")
 
-    def failing(*_: Any) -> str:
+    def failing(*_: object) -> str:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch, history.alone():
@@ -1917,7 +1940,7 @@ def test_a_tree_goes_with_a_sweep_unless_an_open_call_needs_it(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_as_root_what_comes_back_is_its_owners_again(place: Any, settings: ClientSettings) -> None:
+def test_as_root_what_comes_back_is_its_owners_again(place: Place, settings: ClientSettings) -> None:
     place.file("d/a.txt", "a")
     (place.root / "d" / "link").symlink_to("a.txt")
     names = ("d", "d/a.txt", "d/link")
@@ -1934,7 +1957,7 @@ def test_as_root_what_comes_back_is_its_owners_again(place: Any, settings: Clien
     paths.close()
 
 
-def test_directories_beyond_the_bound_are_not_guessed_about(place: Any, settings: ClientSettings) -> None:
+def test_directories_beyond_the_bound_are_not_guessed_about(place: Place, settings: ClientSettings) -> None:
     for number in range(10):
         place.file(f"d{number}/a/b.txt", "b")
     paths = PathValidator(place.root)
@@ -2003,7 +2026,7 @@ def test_a_sweep_on_a_full_disk_loses_nothing(settings: ClientSettings, monkeypa
     store.close()
     store = ObjectStore(settings.home, max_bytes=10**9)
 
-    def full(*_: Any) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     gc.collect()  # else what earlier tests left open is closed in between

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,13 +17,15 @@ from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspac
 from byleave.workspace.undo.desk import why_not
 from byleave.workspace.undo.entries import Entry, Index, sweep
 from byleave.workspace.undo.store import ObjectStore
+from harness.json_values import JsonObject
+from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")
 
 CODE = "import os; open('a','w').write('A'); open('b','w').write('B'); open('new','w'); os.chmod('m', 0o755)"
 
 
-async def changed_by_a_command(place: Any, settings: ClientSettings) -> None:
+async def changed_by_a_command(place: Place, settings: ClientSettings) -> None:
     place.file("a", "first old content")
     place.file("b", "second old content")
     place.file("m", "its mode alone changes")
@@ -45,7 +46,7 @@ def spoil(home: Path, content: bytes) -> None:
 
 
 @contextmanager
-def looking_back(place: Any, settings: ClientSettings) -> Generator[UndoHistory]:
+def looking_back(place: Place, settings: ClientSettings) -> Generator[UndoHistory]:
     paths = PathValidator(place.root)
     history = UndoHistory(paths, settings.home)
     with history.alone():
@@ -55,7 +56,7 @@ def looking_back(place: Any, settings: ClientSettings) -> Generator[UndoHistory]
 
 
 async def test_a_damaged_content_is_named_before_anything_is_touched_and_the_rest_comes_back(
-    place: Any, settings: ClientSettings
+    place: Place, settings: ClientSettings
 ) -> None:
     await changed_by_a_command(place, settings)
     spoil(settings.home, b"second old content")
@@ -70,7 +71,7 @@ async def test_a_damaged_content_is_named_before_anything_is_touched_and_the_res
     assert not (place.root / "new").exists()
 
 
-async def test_contents_that_are_gone_are_named_and_nothing_is_touched(place: Any, settings: ClientSettings) -> None:
+async def test_contents_that_are_gone_are_named_and_nothing_is_touched(place: Place, settings: ClientSettings) -> None:
     await changed_by_a_command(place, settings)
     for bundle in (settings.home / "undo" / "bundles").iterdir():
         bundle.unlink()
@@ -79,7 +80,7 @@ async def test_contents_that_are_gone_are_named_and_nothing_is_touched(place: An
     assert (place.root / "a").read_text() == "A"
 
 
-async def test_a_mode_goes_back_also_where_the_kept_content_is_damaged(place: Any, settings: ClientSettings) -> None:
+async def test_a_mode_goes_back_also_where_the_kept_content_is_damaged(place: Place, settings: ClientSettings) -> None:
     await changed_by_a_command(place, settings)
     spoil(settings.home, b"its mode alone changes")
     with looking_back(place, settings) as history:
@@ -91,7 +92,7 @@ async def test_a_mode_goes_back_also_where_the_kept_content_is_damaged(place: An
 
 @pytest.mark.parametrize("stray", ["directory", "link", "pipe"])
 async def test_what_is_no_bundle_among_the_bundles_stops_neither_recording_nor_undo(
-    place: Any, settings: ClientSettings, stray: str
+    place: Place, settings: ClientSettings, stray: str
 ) -> None:
     await changed_by_a_command(place, settings)
     odd = settings.home / "undo" / "bundles" / "odd"
@@ -120,8 +121,8 @@ async def test_what_is_no_bundle_among_the_bundles_stops_neither_recording_nor_u
     paths.close()
 
 
-ROW: dict[str, Any] = {"id": "exec_9", "tool_name": "write_file", "summary": "", "at": "2026-01-01T00:00:00Z"}
-STATE: list[Any] = ["file", 0o644, [0, 0], [1, 1, 1, 1], "0" * 64, None, False]
+ROW: JsonObject = {"id": "exec_9", "tool_name": "write_file", "summary": "", "at": "2026-01-01T00:00:00Z"}
+STATE: list[object] = ["file", 0o644, [0, 0], [1, 1, 1, 1], "0" * 64, None, False]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ STATE: list[Any] = ["file", 0o644, [0, 0], [1, 1, 1, 1], "0" * 64, None, False]
     ids=["bytes", "without end", "part", "field", "parent", "climbing", "absolute", "empty", "kind"],
 )
 async def test_a_row_that_makes_no_sense_is_passed_over(
-    place: Any, settings: ClientSettings, value: str | bytes
+    place: Place, settings: ClientSettings, value: str | bytes
 ) -> None:
     await changed_by_a_command(place, settings)
     with contextlib.closing(sqlite3.connect(index_of(settings), isolation_level=None)) as database:
@@ -173,7 +174,7 @@ def shortened(index: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [garbage, torn, shortened])
 async def test_a_damaged_index_stops_no_call_is_told_and_set_aside(
-    place: Any, settings: ClientSettings, spoil: Callable[[Path], None]
+    place: Place, settings: ClientSettings, spoil: Callable[[Path], None]
 ) -> None:
     await changed_by_a_command(place, settings)
     index = index_of(settings)
@@ -181,7 +182,7 @@ async def test_a_damaged_index_stops_no_call_is_told_and_set_aside(
     workspace = Workspace(place.root, settings)
     try:
         code = "print(1); open('a','w').write('again')"
-        params: dict[str, Any] = {"command": "python3", "args": ["-c", code]}
+        params: JsonObject = {"command": "python3", "args": ["-c", code]}
         result = await workspace.run("execute_command", params, record_as="exec_2")
         assert isinstance(result, ExecuteCommandResult)
         assert (result.stdout, [one.path for one in result.changed]) == ("1\n", ["a"])
@@ -199,7 +200,7 @@ async def test_a_damaged_index_stops_no_call_is_told_and_set_aside(
     assert (place.root / "a").read_text() == "again"
 
 
-async def test_a_write_that_finds_the_index_damaged_happens_and_says_so(place: Any, settings: ClientSettings) -> None:
+async def test_a_write_that_finds_the_index_damaged_happens_and_says_so(place: Place, settings: ClientSettings) -> None:
     await changed_by_a_command(place, settings)
     garbage(index_of(settings))
     workspace = Workspace(place.root, settings)

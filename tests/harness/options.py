@@ -1,0 +1,53 @@
+"""Settings that tests pass by name, typed as the settings classes type them."""
+
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from pydantic import SecretStr
+
+from byleave.settings import SandboxName
+
+
+class ServerOptions(TypedDict, total=False):
+    """Fields of `ServerSettings` that some test changes."""
+
+    home: Path
+    durability: Literal["full", "normal"]
+    secret: SecretStr | None
+    jwks_url: str | None
+    public_key: str | None
+    token_audience: str | None
+    token_issuer: str | None
+    allowed_hosts: tuple[str, ...]
+    page_origins: tuple[str, ...]
+    model: str
+    agents: Path | None
+    run_seconds: float
+    run_tokens: int
+    policy: Path | None
+    max_body_bytes: int
+    max_payload_bytes: int
+    medium_approval_seconds: int
+    high_approval_seconds: int
+    client_wait_seconds: float
+    heartbeat_seconds: float
+    max_wait_seconds: int
+    park_seconds: float
+    lease_seconds: float
+
+
+class ClientOptions(TypedDict, total=False):
+    """Fields of `ClientSettings` that some test changes."""
+
+    server_url: str
+    token: SecretStr | None
+    max_file_bytes: int
+    max_output_bytes: int
+    concurrency: int
+    queue_limit: int
+    approval_timeout_seconds: int
+    cache_enabled: bool
+    post_tries: int
+    sandbox: SandboxName
+    user_policy: Path | None
+    device_policy: Path | None

@@ -15,9 +15,8 @@ from openai import AsyncOpenAI
 
 from byleave.adapters.deepagents import ByleaveBackend
 from byleave.adapters.langchain import byleave_tools
-from byleave.protocol.executions import ToolResponse
+from byleave.protocol.executions import ToolCaller, ToolResponse
 from byleave.protocol.states import ExecutionStatus
-from byleave.protocol.tool_caller import ToolCaller
 from byleave.sdk import Agent
 from harness.household import Household
 from harness.json_values import JsonObject

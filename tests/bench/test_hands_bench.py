@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace.workspace import choose_sandbox
+from byleave.workspace.sandbox.backends import choose_sandbox
 from harness.json_values import JsonObject
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,8 +7,8 @@ import pytest
 
 from byleave.calls import executor
 from byleave.calls.executor import Caller
-from byleave.calls.unreviewed_code import MOST_LOOKED_AT
-from byleave.protocol.approvals import ApprovalRequest
+from byleave.calls.grants import MOST_LOOKED_AT
+from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
 from byleave.protocol.executions import CompletedReport, ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope

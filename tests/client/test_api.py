@@ -374,7 +374,7 @@ async def test_a_broken_stream_is_unreachable(api: ServerApi, server: StubServer
 async def test_a_silent_stream_is_unreachable(
     api: ServerApi, server: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.client.feed.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("byleave.client.api.SILENCE_SECONDS", 0.05)
     with pytest.raises(UnreachableError):
         assert [pair async for pair in api.stream("p1")]
 

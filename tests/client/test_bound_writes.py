@@ -9,12 +9,11 @@ import pytest
 
 from byleave.client import ToolHandler
 from byleave.client.api import ServerApi
-from byleave.protocol.approvals import ApproveBody, SeenRole
+from byleave.protocol.approvals import ApproveBody, Inspection, SeenRole
 from byleave.protocol.errors import CallerError, ConflictError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalRequested, InspectionRequested
 from byleave.protocol.executions import Execution
 from byleave.protocol.grants import GrantRule, GrantTerms
-from byleave.protocol.inspections import Inspection, SeenRole
 from byleave.protocol.states import ApprovalScope, Scope
 from byleave.protocol.wire import now
 from harness.household import Household, open_household

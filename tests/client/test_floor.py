@@ -12,7 +12,7 @@ from byleave.cli.tool import run_tool
 from byleave.client import Journal, ToolHandler
 from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.events import ExecutionSignal, InspectionRequested
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode, RiskLevel
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings

@@ -10,7 +10,7 @@ from typing import TypedDict
 import pytest
 
 from byleave.client import ToolHandler
-from byleave.client import inspector as inspector_module
+from byleave.client import checks as inspector_module
 from byleave.client.api import ServerApi
 from byleave.client.checks import check_bound, has_approval
 from byleave.client.connection import connect_client

@@ -7,7 +7,7 @@ import pytest
 from byleave.client import ToolHandler
 from byleave.gate import Gate, GateRules, Policy, parse_policy
 from byleave.protocol.events import ExecutionSignal
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode
 from harness.json_values import JsonObject
 

@@ -12,7 +12,7 @@ from byleave.gate import NO_POLICY, Policy, parse_policy, understand
 from byleave.gate.names import directory_of, path_fits
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
-from byleave.protocol.policies import Layer
+from byleave.protocol.overview import Layer
 from byleave.protocol.tools import (
     ExecuteCommandResult,
     ListDirectoryResult,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from byleave.gate import MASK_PREFIX, Gate, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.text.characters import hidden_in
-from byleave.gate.text.render import full_text, quote
+from byleave.gate.text.render import Write, full_text, quote, write_change
 from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("A", "S")

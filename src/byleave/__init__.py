@@ -1,4 +1,4 @@
-"""Byleave lets AI agents act on a user's own machine, with the user's byleave."""
+"""Byleave lets AI agents act on a user's own machine, with the user's approval."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

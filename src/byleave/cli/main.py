@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 STDERR = 2
-HELP = """Let AI agents act on your machine, with your byleave.
+HELP = """Let AI agents act on your machine, with your approval.
 
 \b
 Start everything for the current directory:    byleave up

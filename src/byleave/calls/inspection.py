@@ -297,6 +297,8 @@ def _seen(file: SeenFile, written_at: str | None, now: datetime) -> str:
     when, name = _age(file, written_at, now), safe_text(file.path)
     digest = file.sha256[:SHOWN_DIGITS]
     part = " Only its beginning is shown here; open the file to see all of it." if file.shortened else ""
+    if file.text is None and file.size != 0:
+        part = f" Its content is not shown here. {file.note or ''}".rstrip()
     return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it.{part}"
 
 

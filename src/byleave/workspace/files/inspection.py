@@ -39,6 +39,7 @@ _CHUNK = 1 << 20
 _HEAD = 256 * 1024
 """Enough for every package.json that is one."""
 _MAX_PROBLEM = 400
+_NOT_TEXT = "It is not text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,8 @@ class _Call:
             )
 
     def seen(self, look: Look) -> SeenFile:
-        text = None
-        if look.sha256 != MISSING and not secret_name(look.path) and not secret_name(look.real or ""):
-            text = self._text(look)
+        # Shown whatever its name: .npmrc names a shell, `client_secret_check.py` is a script like any other.
+        text = None if look.sha256 == MISSING else self._text(look)
         # Masked in more than is shown: half a secret no longer looks like one.
         shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_inert)
         return SeenFile(
@@ -159,6 +159,7 @@ class _Call:
             modified_at=look.modified_at,
             text=None if shown is None else shown[:MAX_SEEN_TEXT],
             shortened=shown is not None and len(shown) > MAX_SEEN_TEXT,
+            note=_NOT_TEXT if text is None and look.sha256 != MISSING else None,
         )
 
     def _is_package(self, look: Look) -> bool:
@@ -379,7 +380,7 @@ def _text(data: bytes, path: str, real: str) -> tuple[str | None, str | None]:
     if secret_name(path) or secret_name(real):
         return None, "Its name says that it may hold secrets, so its content is not shown."
     if b"\x00" in data:
-        return None, "It is not text."
+        return None, _NOT_TEXT
     try:
         text = data.decode("utf-8") if len(data) <= _KEPT else ""
     except UnicodeDecodeError:

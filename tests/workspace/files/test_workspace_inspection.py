@@ -106,6 +106,27 @@ async def test_a_file_that_runs_is_shown_whatever_its_name_with_its_secrets_mask
     assert (script.text, script.note) == (GOOD.decode(), None)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "problem"),
+    [
+        ("-ws", "It cannot be told which files this would run"),
+        ("--workspace=mypkg", "It cannot be told which files this would run"),
+        ("--workspace=./libs", "There is no 'libs/package.json'"),
+        ("--workspace=libs/foo", None),
+    ],
+)
+async def test_the_scripts_of_another_package_run_only_when_they_are_shown(
+    workspace: Workspace, place: Place, chosen: str, problem: str | None
+) -> None:
+    place.file("package.json", json.dumps({"workspaces": ["libs/*"], "scripts": {"test": "echo root"}}))
+    place.file("libs/foo/package.json", json.dumps({"name": "mypkg", "scripts": {"test": "echo member"}}))
+    inspection = await inspected(workspace, "npm", "test", chosen)
+    if problem is None:
+        assert [file.text for file in inspection.files] == ['"test": "echo root"', None, '"test": "echo member"']
+    else:
+        assert (inspection.files, (inspection.problem or "").startswith(problem)) == ([], True)
+
+
 async def test_a_file_that_is_no_text_is_bound_and_a_note_says_that_it_is_not_shown(
     workspace: Workspace, place: Place
 ) -> None:

@@ -22,6 +22,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_inert, mask_text, secret_name
+from byleave.gate.commands.scripts import UNKNOWN
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -40,6 +41,8 @@ _HEAD = 256 * 1024
 """Enough for every package.json that is one."""
 _MAX_PROBLEM = 400
 _NOT_TEXT = "It is not text."
+_UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
+_UNKNOWN_NPM = f"{_UNKNOWN_FILES} Name each package by its directory: -w packages/a."
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
     """The files that a command runs, as they are now; refused where its program is not installed."""
     try:
         find_program(command.program, paths.root)
+        if command.runs == UNKNOWN:
+            raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_FILES)
         call = _Call(command)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
@@ -134,8 +139,14 @@ class _Call:
             raise ToolFailure(f"There is no {self._runs[0]!r} in the workspace.")
         for look in looks:
             directory, _, name = look.path.rpartition("/")
+            if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
+                self._refuse_other_package(look)
             if self._program == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
                 self._refuse_other_main(directory, look)
+
+    def _refuse_other_package(self, look: Look) -> None:
+        if "package.json" in self._runs:  # so it is one of -w; of --prefix it would stand alone
+            raise ToolFailure(f"There is no {look.path!r}, so which packages -w chooses cannot be told.")
 
     def _refuse_other_main(self, directory: str, look: Look) -> None:
         package = _package(look.head)

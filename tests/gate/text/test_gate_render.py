@@ -579,3 +579,19 @@ def test_text_of_attacks_is_the_one_that_was_read_and_judged() -> None:
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(text, "utf-8")
     assert GOLDEN.read_text("utf-8") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scripts": {"reset-password": "tools/reset1"}}',
+        '{"dependencies": {"session-token": "evil/pkg1", "api-key": "npm:evilpkg1@1.0.0"}}',
+        "API_TOKEN=tools/evil1\n$API_TOKEN\n",
+        'password = "evil1.mod"\nimportlib.import_module(password)\n',
+        "console_scripts =\n  api_key = evil1.mod:main\n",
+        "RUN npm install --auth-token evil/pkg1\n",
+    ],
+)
+def test_a_path_module_or_package_behind_a_telling_name_is_shown_to_who_decides(text: str) -> None:
+    assert mask_text(text, cover_inert) == text
+    assert MASK_PREFIX in mask_text(text), "the record masks it all the same"

@@ -28,6 +28,9 @@ _BY_PLACE = frozenset({"option", "password", "token", "secret", "key", "credenti
 _NO_NAME = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-9_]{12,}")
 """Letters of both cases and digits, no other sign: no package, host or path is spelled so."""
 
+_NAMES_CODE = re.compile(r"[/:@]|^[A-Za-z_][\w-]*(?:\.[\w-]+)+$")
+"""A path, address, package with its version, or module: `"reset-password": "tools/x1"` is a script that runs."""
+
 
 def cover(kind: str, value: str) -> str:
     """For the model, the record of results and logs: nothing of a secret is left."""
@@ -37,7 +40,7 @@ def cover(kind: str, value: str) -> str:
 def cover_inert(kind: str, value: str) -> str:
     """For calls, which people decide about: only what could not be code is covered, and its length is said."""
     inert = _INERT_BEFORE_HOST if kind == "url-password" else _INERT
-    if not inert.fullmatch(value):
+    if not inert.fullmatch(value) or (kind in _BY_PLACE and _NAMES_CODE.search(value)):
         return value
     return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
 

@@ -271,7 +271,7 @@ def _replaced(
     file: SeenFile, params: JsonObject, written_at: str | None, workspace: str | None, now: datetime
 ) -> list[str]:
     """The file that would be replaced, in one or two sentences."""
-    name, lines = safe_text(mask_text(file.path)), list[str]()
+    name, lines = safe_text(file.path), list[str]()
     if posixpath.normpath(check_path(params["path"], workspace=workspace).relative) != file.path:
         lines.append(f"Behind a link: what is written is '{name}'.")
     if file.sha256 == MISSING:

@@ -595,3 +595,12 @@ def test_text_of_attacks_is_the_one_that_was_read_and_judged() -> None:
 def test_a_path_module_or_package_behind_a_telling_name_is_shown_to_who_decides(text: str) -> None:
     assert mask_text(text, cover_inert) == text
     assert MASK_PREFIX in mask_text(text), "the record masks it all the same"
+
+
+@pytest.mark.parametrize("path", ["SECRET=x1/../.github/workflows/ci.yml", "API_TOKEN=abc123", "a/--password=abc1x.py"])
+def test_the_path_of_a_call_is_never_masked_for_who_decides(path: str) -> None:
+    params = {"path": path, "content": "x"}
+    assert f"Write '{path}'" in described("write_file", params)
+    assert MASK_PREFIX not in described("write_file", params)
+    assert shown_params("write_file", params, cover_inert)["path"] == path
+    assert path in full_text("write_file", params)

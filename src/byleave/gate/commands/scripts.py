@@ -242,7 +242,7 @@ def _npm(line: Line) -> Iterable[str]:
     if members is None or (members and directories):
         return UNKNOWN
     found = [path for directory in directories or [""] for path in _join(directory, *names)]
-    found += [f"{member}/package.json" for member in members]
+    found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]
     return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
 
 

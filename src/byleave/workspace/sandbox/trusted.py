@@ -72,8 +72,8 @@ class TrustedFiles:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
             self.sealed = (*self.sealed, *outermost(plain, trusted()))[:MAX_SEALED]
         else:
-            paths = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
-            plain = [path for path in paths if _is_plain(f"{self._root}/{path}")]
+            deciding = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
+            plain = [path for path in deciding if _is_plain(f"{self._root}/{path}")]
             self.sealed = (*self.sealed, *plain)[:MAX_SEALED]
 
     def _look(self, *, after: bool = False) -> list[str]:

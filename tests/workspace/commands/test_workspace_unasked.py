@@ -62,7 +62,7 @@ def said(result: ExecuteCommandResult) -> str:
         [["git", "add", "-Af"], ["git", "show", ":.env"]],
         [["git", "stash", "-a"], ["git", "stash", "show", "-p", "--include-untracked"]],
         [["git", "hash-object", "-w", "link"], ["git", "cat-file", "--batch-all-objects", "--batch"]],
-        [["cp", "link", "x.txt"], ["cat", "x.txt"]],
+        [["dd", "if=link", "of=x.txt"], ["cat", "x.txt"]],
         [["cp", "-r", "conf", "copy"], ["grep", "-r", "needle", "copy"]],
         [["tar", "cf", "all.tar", "."], ["tar", "xOf", "all.tar"]],
     ],
@@ -256,7 +256,7 @@ async def test_unasked_command_writes_no_trusted_file_through_a_link(
     path = place.root / os.path.normpath(os.path.join(os.path.dirname(link), target))
     if there:
         path.write_text("mine\n")
-    for line in (["cp", "evil.txt", link], ["python", "-c", f"open({link!r}, 'w').write('evil')"]):
+    for line in (["dd", "if=evil.txt", f"of={link}"], ["python", "-c", f"open({link!r}, 'w').write('evil')"]):
         await run(workspace, *line)
         for name in (link, path):
             found = place.root / name

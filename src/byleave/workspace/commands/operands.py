@@ -36,8 +36,9 @@ def check_operands(paths: PathValidator, command: UnderstoodCommand) -> None:
     """Refuse names behind which the file system has something else than their spelling says."""
     for name in command.names:
         _check(paths, name.spelled, opened=name.opened)
+    below = command.git_directories if command.is_git else ()
     for name in command.written:
-        _check_written(paths, os.path.join(*command.git_directories, name))
+        _check_written(paths, os.path.join(*below, name))
 
 
 def _check(paths: PathValidator, name: str, *, opened: bool) -> None:

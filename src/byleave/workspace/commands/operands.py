@@ -1,8 +1,9 @@
-"""What the file system adds to a reading command that the gate let pass by its spelling alone.
+"""What the file system adds to a command that the gate let pass by its spelling alone.
 
 The gate cannot see links. Here, before a reading command starts, each name it was given is resolved as the file tools
 resolve theirs, as the gate read it: a link out of the workspace is refused to all; to those that show content also a
-link that hides a secret's own name, and a pipe or device that would never end. `to_leave_out` finds the files with
+link that hides a secret's own name, and a pipe or device that would never end. No command writes under the name of a
+link that asks for less than what it leads to, as `write_file` does not. `to_leave_out` finds the files with
 secrets that the sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them.
 The sandbox still holds what is swapped later.
 
@@ -19,10 +20,10 @@ import stat
 from collections import Counter
 from types import TracebackType
 
-from byleave.gate import UnderstoodCommand, check_path, understand
+from byleave.gate import UnderstoodCommand, check_path, trusted_name, understand
 from byleave.protocol.errors import ByleaveError, ConfigurationError, MachineError, PathValidationError, ToolFailure
 from byleave.protocol.wire import JsonObject
-from byleave.workspace.files.links import refuse_hidden_secret, under_real_names
+from byleave.workspace.files.links import refuse_hidden_secret, refuse_hidden_target, under_real_names
 from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind
 from byleave.workspace.sandbox.masking import find, secrets
 
@@ -35,6 +36,9 @@ def check_operands(paths: PathValidator, command: UnderstoodCommand) -> None:
     """Refuse names behind which the file system has something else than their spelling says."""
     for name in command.names:
         _check(paths, name.spelled, opened=name.opened)
+    below = command.git_directories if command.is_git else ()
+    for name in command.written:
+        _check_written(paths, os.path.join(*below, name))
 
 
 def _check(paths: PathValidator, name: str, *, opened: bool) -> None:
@@ -59,6 +63,19 @@ def _check(paths: PathValidator, name: str, *, opened: bool) -> None:
         raise ToolFailure(f"{name!r} could not be looked at: {error.strerror}.") from error
     finally:
         os.close(fd)
+
+
+def _check_written(paths: PathValidator, name: str) -> None:
+    try:
+        relative = os.path.normpath(paths.relative(name))
+    except PathValidationError:
+        return  # the gate has judged it
+    root = str(paths.root)
+    # What a link leads to need not be there: it is made then.
+    real = os.path.realpath(os.path.join(root, name))
+    # Of a directory's own name only what is trusted below it counts: what is put there has a name of its own.
+    if real.startswith(f"{root}/") and (trusted_name(real[len(root) + 1 :]) or not os.path.isdir(real)):
+        refuse_hidden_target(relative, real[len(root) + 1 :])
 
 
 def to_leave_out(root: str, command: UnderstoodCommand) -> tuple[str, ...]:

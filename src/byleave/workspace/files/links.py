@@ -39,8 +39,7 @@ def refuse_hidden_target(asked: str, real: str) -> None:
     if asked == real:
         return
     before, after = _level(asked), _level(real)
-    worse = after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None)
-    if worse or after is VerdictLevel.REFUSE:
+    if after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None):
         raise PathValidationError(
             f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT
         )

@@ -30,7 +30,7 @@ PASSING = re.compile(r"\.byleave-[0-9a-f]{16}\.(?:tmp|undo)")
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
 _ACCESS_LIST = "system.posix_acl_access"
-_UNVISITED = frozenset({".git", ".byleave"})  # never written
+_UNVISITED = frozenset({".git", ".byleave"})  # no draft is ever written there
 
 
 def create_draft(dir_fd: int, mode: int) -> tuple[int, str | None]:

@@ -84,7 +84,7 @@ def write_beneath(
 ) -> WriteFileResult:
     """Replace or extend the file at `path`. `keep` is called once, right before the old file is replaced.
 
-    `bound`: the file that was shown (its real path) and its SHA-256, or `missing`; DriftedError when another is there.
+    `bound`: the file that was shown (its real path) and its SHA-256, or `missing`; DriftedError if another is there.
     """
     relative = paths.relative(path)
     if names_directory(path) or relative == ".":

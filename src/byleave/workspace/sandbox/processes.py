@@ -68,7 +68,7 @@ class KeptStream:
             return (bytes(self._head) + tail).decode("utf-8")
         half = max(budget - _MARKER_BYTES, 0) // 2
         whole_end = tail if len(tail) >= half else bytes(self._head) + tail
-        # A cut inside a character leaves a broken piece of it; "ignore" drops just that.
+        # A cut may split a character; "ignore" drops the broken part.
         first = bytes(self._head[:half]).decode("utf-8", "ignore")
         last = whole_end[len(whole_end) - half :].decode("utf-8", "ignore")
         left_out = self.total - len(first.encode("utf-8")) - len(last.encode("utf-8"))

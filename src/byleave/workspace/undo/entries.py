@@ -138,7 +138,7 @@ class Index:
     # Entries
 
     def entries(self) -> list[Entry]:
-        """Return all entries in the order in which they ended; rows that make no sense are skipped."""
+        """Return all entries in the order in which they ended; skip invalid rows."""
         if not self.path.exists():
             return []
         with self._transaction("DEFERRED") as database:

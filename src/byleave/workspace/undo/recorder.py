@@ -91,7 +91,7 @@ class UndoRecorder:
     # The store, opened at the first use
 
     def _open(self) -> tuple[ObjectStore, Index]:
-        """Called with the lock held. Raises OSError as the disk does, ToolFailure during an undo."""
+        """Open the store; the caller holds the lock. Raises OSError as the disk does, ToolFailure during an undo."""
         if self._store is None:
             if self._home.is_relative_to(self._paths.root):
                 raise OSError(errno.EINVAL, INSIDE)  # commands could change the store that undo trusts

@@ -252,7 +252,7 @@ def give(name: str | int, state: State, dir_fd: int | None = None) -> None:
 
 
 class UndoHistory:
-    """The recorded calls of one workspace, and how to undo them. Needs no server and no client."""
+    """The recorded calls of one workspace, and their undo. Needs no server and no client."""
 
     def __init__(self, paths: PathValidator, home: Path) -> None:
         self._paths = paths

@@ -35,7 +35,7 @@ _MANY_BUNDLES = 8
 
 
 class NoRoom(OSError):
-    """The store is as large as it may be."""
+    """The store is full, or a file is too large to be kept."""
 
 
 @contextlib.contextmanager
@@ -169,7 +169,7 @@ class ObjectStore:
         return name
 
     def put_file(self, source: int, *, max_bytes: int, size: int | None = None) -> str:
-        """Keep the content of an open file. Raises NoRoom when it is larger than `max_bytes`."""
+        """Keep the content of an open file. Raises NoRoom if it is larger than `max_bytes`."""
         if size is None:
             size = os.fstat(source).st_size
         if size <= _CHUNK:
@@ -223,7 +223,7 @@ class ObjectStore:
             self._own = None
 
     def read(self, digest: str) -> bytes | None:
-        """Return the bytes; None where they are missing or damaged."""
+        """Return the bytes; None if they are missing or damaged."""
         place = self._known.get(digest)
         if place is None:
             return None

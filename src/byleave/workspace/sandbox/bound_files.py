@@ -4,9 +4,9 @@ The files are watched, then read and compared, and the compared bytes are kept; 
 files, so that a later write changes nothing. A mount cannot hold a name: renaming another file over it removes the
 mount. So for the first seconds, while a command reads what it runs, a change of any name on the path is drift: the
 command is killed and its output is withheld. One gap remains: a process that already runs in the same workspace can,
-in the milliseconds until the kill, get its own content started, in the same sandbox it has itself. Without a sandbox
-nothing covers the files, and only the watch is left. Files that were missing are only checked before the start, as are
-files that the command itself is meant to rewrite (`npm install`).
+in the milliseconds until the kill, get its own content started, in the same sandbox it has itself. Only bubblewrap
+covers the files, and only if no other command that could write runs; else the watch alone is left. Files that were
+missing are only checked before the start, as are files that the command itself is meant to rewrite (`npm install`).
 """
 
 import asyncio

@@ -203,7 +203,7 @@ GIT_PROTECTED = tuple(
 # Git never creates these in an existing repository. It would read its settings from them, also when the user runs it,
 # and a program that a nested repository's settings name runs with git's rights.
 _GIT_SETTINGS = ("config", "config.worktree", "commondir")
-# If one of these is a link, no command runs, not even git.
+# If one of these is a link, no command that could write runs, not even git.
 _NEVER_LINKS = (".git", ".byleave")
 
 

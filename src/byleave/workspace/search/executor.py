@@ -105,8 +105,8 @@ def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Searc
         arguments += ["--no-require-git", "--no-ignore-global", "--no-ignore-dot", "--no-ignore-exclude"]
         arguments.append(f"--max-depth={MAX_DEPTH + 1}")
     if not place.is_file and globs:
-        # A type, not --glob: an explicit glob overrides .gitignore. A colon would end the type's name, so `?` stands
-        # for it; the names found are matched again.
+        # A type, not --glob: an explicit glob overrides .gitignore. A colon would end the glob, so `?` stands for it;
+        # the names found are matched again.
         arguments += [f"--type-add=wanted:{glob.replace(':', '?')}" for glob in globs]
         arguments.append("--type=wanted")
         if any(glob.startswith(".") for glob in globs):
@@ -116,7 +116,7 @@ def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Searc
 
 _SECONDS = 10.0
 _HEAVY = 8 * MAX_FILE
-"""Reading a file of this size takes longer than the sizes of all files."""
+"""Reading a file of this size takes longer than checking every file's size."""
 _ASKED_AT_ONCE = 2000
 # Imports this directory as a package of its own: importing all of Byleave would take longer than the search.
 _SCAN = f"""

@@ -312,6 +312,38 @@ async def test_headers_without_end_are_cut_off(server: Any) -> None:
     assert (await server.user().get("/healthz")).status == 200
 
 
+async def _send_until_closed(server: Any, start: bytes, more: bytes) -> None:
+    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    writer.write(start)
+    try:
+        async with asyncio.timeout(10):
+            while True:
+                writer.write(more)
+                await writer.drain()
+                await asyncio.sleep(0)
+    finally:
+        writer.close()
+
+
+async def test_trailers_without_end_are_cut_off(server: Any) -> None:
+    chunked = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    start = b"POST /proof HTTP/1.1\r\nHost: 127.0.0.1\r\n" + chunked + b"\r\n2\r\n{}\r\n0\r\n"
+    for trailers in ((b"a: " + b"b" * 1000 + b"\r\n") * 100, b"a: b" + b"b" * 100_000):
+        with pytest.raises(ConnectionError):
+            await _send_until_closed(server, start, trailers)
+    whole = start.replace(b"Host:", b"Connection: close\r\nHost:") + b"a: b\r\n\r\n"
+    assert b"too long" not in await _raw(server, whole)
+
+
+async def test_body_in_many_small_chunks_is_read(server: Any) -> None:
+    text = b'{"name":"' + b"x" * 100 + b'"}' + b" " * 30_000
+    head = _post("/my/projects", 0, token=server.user().token).replace(
+        b"Content-Length: 0", b"Connection: close\r\nTransfer-Encoding: chunked"
+    )
+    chunks = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in text)
+    assert b" 201 " in await _raw(server, head + chunks + b"0\r\n\r\n")
+
+
 async def test_websocket_and_foreign_schemes_get_nowhere(server: Any) -> None:
     upgrade = (
         b"GET /my/projects HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"

@@ -40,7 +40,7 @@ MOST_DESCRIPTORS = 1024 * 1024
 """Beyond this a limit is none, and programs that we start may count up to it."""
 SAY_AGAIN_SECONDS = 10
 MAX_HEAD_BYTES = 64 * 1024
-"""Most bytes of request line and headers: nobody may fill the memory before we know who they are."""
+"""Most bytes of request line and headers, and of trailers: nobody may fill the memory before we know who they are."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _body_bytes = 0
     _in_head = True
+    """In the request line, the headers, or after the size of a chunk: trailers may follow the last one."""
     _alarm: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - uvicorn narrows it so, too
@@ -108,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The request line or the headers are too long.")
+            self.send_400_response("The request line, the headers or the trailers are too long.")
 
     def on_message_begin(self) -> None:
         self._expect_head()
@@ -119,7 +120,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_body()
         super().on_headers_complete()
 
+    def on_chunk_header(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self.headers = []  # trailers do not join the headers of a request that is under way
+
     def on_body(self, body: bytes) -> None:
+        self._in_head = False
         self._body_bytes += len(body)
         super().on_body(body)
 
@@ -131,6 +137,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(HTTPStatus.BAD_REQUEST, msg, "Send HTTP/1.1.")
 
     def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
+        if self.cycle and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.close()
+            return
         problem = Problem(title=status.phrase, status=status, detail=detail, hint=hint)
         body = problem.model_dump_json(exclude_none=True).encode()
         head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\n"
@@ -150,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
         # While we do not read, the sender cannot send.
         if self._body_bytes >= BODY_BYTES or self.flow.read_paused:
             self._expect_body()
-        elif self.cycle.response_started:
+        elif self.cycle.response_complete:
             self.transport.close()
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The body took too long to arrive.", "Send it again, faster.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -342,6 +343,37 @@ async def test_body_in_many_small_chunks_is_read(server: Any) -> None:
     )
     chunks = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in text)
     assert b" 201 " in await _raw(server, head + chunks + b"0\r\n\r\n")
+
+
+async def test_pipelined_requests_beyond_the_limit_are_left_out_and_the_connection_ends(server: Any) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    answers = await _raw(server, request * 1000)
+    assert answers.count(b"HTTP/1.1 200") == serving.MAX_PIPELINED + 1
+    assert answers.count(b"connection: close") == 1
+
+
+async def test_answer_that_nobody_reads_is_dropped_with_those_behind_it(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed: asyncio.Queue[int] = asyncio.Queue()
+    lost = serving.BoundedProtocol.connection_lost
+
+    def note(protocol: serving.BoundedProtocol, error: Exception | None) -> None:
+        lost(protocol, error)
+        closed.put_nowait(len(protocol.pipeline))
+
+    monkeypatch.setattr(serving.BoundedProtocol, "connection_lost", note)
+    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "MAX_PIPELINED", 100)
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        unread.connect((server.listening.host, server.listening.port))
+        unread.sendall(request * 100)  # more than the buffers of the system take
+        async with asyncio.timeout(10):
+            assert await closed.get() == 0
+    assert (await server.user().get("/healthz")).status == 200
+    assert "Traceback" not in capsys.readouterr().out
 
 
 async def test_websocket_and_foreign_schemes_get_nowhere(server: Any) -> None:

@@ -376,11 +376,14 @@ async def test_answer_that_nobody_reads_is_dropped_with_those_behind_it(
     assert "Traceback" not in capsys.readouterr().out
 
 
-async def test_websocket_and_foreign_schemes_get_nowhere(server: Any) -> None:
+async def test_websocket_and_foreign_schemes_get_nowhere_and_warn_of_nothing(
+    server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     upgrade = (
         b"GET /my/projects HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"
     )
     assert b" 401 " in await _raw(server, upgrade)
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 async def test_websocket_is_closed_before_anything_looks_at_it() -> None:

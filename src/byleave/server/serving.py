@@ -188,6 +188,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._is_full:
             self._refuse(HTTPStatus.BAD_REQUEST, msg, "Send HTTP/1.1.")
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: anyone may ask, and no library is missing."""
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ServerSettings
-from byleave.store import Store
+from byleave.store import DamagedError, Store
 from byleave.store.database import Hint, Transaction
 from byleave.store.sqlite import SqliteDatabase
 from harness.records import SEAL_KEYS
+from harness.trouble import damage
 
 
 async def opened(path: Path, **options: object) -> SqliteDatabase:
@@ -284,3 +286,30 @@ async def test_without_full_durability_nothing_is_flushed(tmp_path: Path, monkey
     database = await opened(tmp_path / "a.db", durability="normal")
     assert await database.write(add("kept")) == "kept"
     await database.close()
+
+
+async def test_damaged_file_is_told_from_errors_of_one_unit(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    await database.write(add("a"))
+    with pytest.raises(sqlite3.IntegrityError):
+        await database.write(add("a"))
+    assert database.damage is None
+    await database.close()
+    damage(tmp_path / "a.db", "sqlite_autoindex_notes_1")
+    database = SqliteDatabase(tmp_path / "a.db")
+    with capture_logs() as logs:
+        for work in (database.read(all_notes), database.write(add("b")), database.write(add("c"), heavy=True)):
+            with pytest.raises(DamagedError, match="malformed"):
+                await work
+    assert isinstance(database.damage, DamagedError)
+    assert [line["event"] for line in logs] == ["the record is damaged"]
+    await database.close()
+
+
+async def test_record_of_another_secret_is_told_at_the_start(settings: ServerSettings) -> None:
+    await (await Store.open(settings, seal_keys=SEAL_KEYS)).close()
+    other = (b"another secret",)
+    for keys, told in ((SEAL_KEYS, 0), (other, 1), ((*other, *SEAL_KEYS), 0), (other, 0)):
+        with capture_logs() as logs:
+            await (await Store.open(settings, seal_keys=keys)).close()
+        assert ["BYLEAVE_PREVIOUS_SECRET" in line["hint"] for line in logs] == [True] * told

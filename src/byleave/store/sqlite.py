@@ -28,10 +28,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import structlog
+
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
 from .database import Hint, Row, Transaction
+
+log = structlog.stdlib.get_logger(__name__)
 
 Result = TypeVar("Result")
 
@@ -168,6 +172,14 @@ class Syncer:
             os.close(self._descriptor)
 
 
+class DamagedError(sqlite3.OperationalError):
+    """The record's file is damaged, or its disk fails."""
+
+
+DAMAGE_HINT = "Stop the server and look at its disk; then put back a backup."
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
+
 MAX_BATCH = 64
 """Most units in one transaction: bounds how long the loop is busy with them."""
 
@@ -260,6 +272,7 @@ class SqliteDatabase:
         self._closed = False
         self.failure: OSError | None = None
         """The failed flush after which nothing is written any more."""
+        self.damage: DamagedError | None = None
 
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
@@ -345,7 +358,7 @@ class SqliteDatabase:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for unit in batch:
-                unit.error, unit.hints = unit.error or error, []
+                unit.error, unit.hints = unit.error or self._sorted(error), []
             self._pause_is_due = True  # moving the log into the file may be all the room there is
 
     def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
@@ -354,7 +367,7 @@ class SqliteDatabase:
         try:
             unit.result = unit.work(transaction)
         except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-            unit.error = error
+            unit.error = self._sorted(error)
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         else:
@@ -367,7 +380,7 @@ class SqliteDatabase:
         try:
             unit.result = unit.work(transaction)
         except Exception as error:
-            unit.error = error
+            unit.error = self._sorted(error)
             if not connection.in_transaction:
                 raise  # a full disk makes SQLite roll everything back: the whole batch failed
             connection.execute("ROLLBACK TO unit")
@@ -409,9 +422,23 @@ class SqliteDatabase:
         self._reader.execute("BEGIN")
         try:
             return work(SqliteTransaction(self._reader, self._clock(), self._seal_keys))
+        except sqlite3.Error as error:
+            raise self._sorted(error) from error
         finally:
             if self._reader.in_transaction:
                 self._reader.execute("ROLLBACK")
+
+    def _sorted(self, error: Exception) -> Exception:
+        """Return a failing disk's error as a `DamagedError`; keep and log the first that says the file is damaged."""
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        lasting = code & 0xFF in DAMAGED or code in UNREADABLE
+        if not lasting and code & 0xFF != sqlite3.SQLITE_IOERR:
+            return error
+        damaged = DamagedError(str(error))
+        if lasting and self.damage is None:
+            self.damage = damaged
+            log.error("the record is damaged", path=str(self.path), error=str(error), hint=DAMAGE_HINT)
+        return damaged
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -1,8 +1,8 @@
 """When a call must have no effect any more: it was called off, or its time is up. And what is told of one that had.
 
 A timer can come late, as after the machine slept or while the loop is busy; so whoever is about to change something
-asks the clock itself, right before. The time is the wall clock's: a machine that sleeps stops the other one. Nothing
-here ends what already runs.
+asks the clock itself, right before. The clock is `steady`: it runs on while the machine sleeps, and setting the wall
+clock does not change it. Nothing here ends what already runs.
 
 Drift: what is there is not what was shown when somebody said yes.
 
@@ -12,12 +12,12 @@ Nothing here looks at anything.
 
 import asyncio
 import threading
-import time
 from contextlib import suppress
 from typing import TypeVar
 
 from byleave.protocol.errors import ExecutionCancelled, RefusedError
 from byleave.protocol.states import ErrorType
+from byleave.protocol.wire import steady
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ async def outlast(work: asyncio.Future[T]) -> T:
 
 
 def is_late(until: float | None) -> bool:
-    """True if a time (seconds since 1970) has passed; None: it never does."""
-    return until is not None and time.time() >= until
+    """True if a time of the clock `steady` has passed; None: it never does."""
+    return until is not None and steady() >= until
 
 
 def refuse_late(until: float | None) -> None:

@@ -188,7 +188,7 @@ class Workspace:
         `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
         only the one it names (by its real path); else DriftedError.
         `record_as`: keep what a write or a command changes under this id, so that it can be undone.
-        `until`: nothing takes effect after it (seconds since 1970); ExecutionCancelled says that nothing did.
+        `until`: nothing takes effect after it (on the clock `steady`); ExecutionCancelled says that nothing did.
         `asked`: whether a person was asked about this very call; else a command cannot read secrets, nor change what
         something executes or trusts, and a write goes by the real path alone. Nobody is ever asked about what is LOW.
         """

@@ -108,7 +108,7 @@ class CommandExecutor:
 
         `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
         `asked`: whether a person was asked about this very call; what is LOW is never asked about.
-        `until`: not started after it (seconds since 1970).
+        `until`: not started after it (on the clock `steady`).
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")

@@ -149,7 +149,7 @@ async def run_process(
 ) -> Ended:
     """Run to the end, until the time is up, until it has said nothing for too long, or to cancellation.
 
-    `until`: not started after it (seconds since 1970).
+    `until`: not started after it (on the clock `steady`).
     """
     refuse_late(until)
     process = _start(launch)

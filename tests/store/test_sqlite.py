@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,30 @@ async def test_a_long_log_is_moved_into_the_file_while_work_goes_on(
     assert (tmp_path / "a.db-wal").stat().st_size < 600_000  # all of it would be over a megabyte
     await database.close()
     assert not (tmp_path / "a.db-wal").exists()
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+async def test_long_log_is_cut_when_nothing_is_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, heavy: bool
+) -> None:
+    monkeypatch.setattr("byleave.store.sqlite.LOG_BYTES", 64 * 1024)
+    monkeypatch.setattr("byleave.store.sqlite.LOOK_SECONDS", 0.01)
+    database = await opened(tmp_path / "a.db")
+    log = tmp_path / "a.db-wal"
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as reader:
+        # Whoever reads holds the log; the writer must not wait for them.
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM notes").fetchall()
+        async with asyncio.timeout(4):
+            for number in range(10):
+                await database.write(add(f"{number}" + "x" * 100_000), heavy=heavy)
+        assert log.stat().st_size > 1_000_000
+    async with asyncio.timeout(10):
+        while log.stat().st_size > 0:
+            await asyncio.sleep(0.01)
+    await database.write(add("after"))
+    assert len(await database.read(all_notes)) == 11
+    await database.close()
 
 
 async def test_a_flush_that_fails_is_told_to_everybody_who_waits_for_it(

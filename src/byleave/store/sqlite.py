@@ -13,7 +13,8 @@ The threads that wait for the disk, so that the event loop does not.
 
 `Worker` runs one thing after the other off the loop. `Syncer` flushes the write-ahead log, once for everything that
 was committed before, and moves a log that has grown long into the database file: most of it while writing goes on,
-then, when the writer pauses for it, the little that came meanwhile, so that the log starts anew. Neither touches a row.
+then, when the writer pauses for it, the little that came meanwhile, so that the log starts anew. A file that load made
+much longer is cut then, also when nothing is written any more. Neither touches a row.
 """
 
 import asyncio
@@ -43,6 +44,10 @@ LOG_BYTES = 8 * 1024 * 1024
 """A log longer than this is moved into the database file."""
 FLUSHES_BETWEEN_LOOKS = 100
 """Flushes between two looks at the log's length."""
+LOOK_SECONDS = 5.0
+"""Time from a commit to a look at the log's length, at the latest."""
+CUT_FACTOR = 4
+"""A file of so many times `LOG_BYTES` is cut when the log starts anew; a shorter one is faster written over."""
 
 
 class Worker:
@@ -99,8 +104,10 @@ class Syncer:
         self._busy = False
         self._moving = False
         self._flushes = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._descriptor: int | None = None
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # Cutting waits for readers by default, and the writer would wait with it: a later look tries again.
+        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def request(self, done: Callable[[int, OSError | None], None], count: int) -> None:
         """Flush, then say that the first `count` units are safe. Ignored while a flush runs: `done` asks again."""
@@ -132,6 +139,15 @@ class Syncer:
         if self._flushes % FLUSHES_BETWEEN_LOOKS == 0:
             self.look()
 
+    def look_soon(self) -> None:
+        """See to the log although nothing may be written any more."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look_now)
+
+    def _look_now(self) -> None:
+        self._timer = None
+        self.look()
+
     def look(self) -> None:
         """See whether the log has grown long, and move it if so."""
         if self._moving:
@@ -146,25 +162,36 @@ class Syncer:
             self._moving = False
 
     def _move(self) -> bool:
-        try:
-            long = os.stat(self._log_path).st_size > LOG_BYTES
-        except OSError:  # gone with the last connection: nothing to move
-            return False
-        return long and self._checkpoint()
+        return self._is_longer(LOG_BYTES) and self._checkpoint("PASSIVE")
 
     def start_anew(self) -> "asyncio.Future[bool]":
         """Move the rest while nobody writes; the next commit then begins at the log's start."""
         self._moving = False
-        return self._keeper.run(self._checkpoint)
+        future = self._keeper.run(self._restart)
+        future.add_done_callback(lambda done: self.look_soon() if done.result() else None)
+        return future
 
-    def _checkpoint(self) -> bool:
+    def _restart(self) -> bool:
+        """True if the file is still far too long, as while somebody reads."""
+        self._checkpoint("TRUNCATE" if self._is_longer(CUT_FACTOR * LOG_BYTES) else "PASSIVE")
+        return self._is_longer(CUT_FACTOR * LOG_BYTES)
+
+    def _is_longer(self, size: int) -> bool:
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            return os.stat(self._log_path).st_size > size
+        except OSError:  # gone with the last connection: nothing to move
+            return False
+
+    def _checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> bool:
+        try:
+            self._connection.execute(f"PRAGMA wal_checkpoint({mode})")
         except sqlite3.Error:  # a full disk, say: the log just grows until a later look succeeds
             return False
         return True
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         await self._worker.close()
         await self._keeper.close()
         self._connection.close()
@@ -297,7 +324,7 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        while self._units or self._committed or self._heavy:
+        while self._units or self._committed or self._heavy or self._pump_is_due:
             self._schedule()
             await asyncio.sleep(0.001)
         await self._reads.close()
@@ -308,12 +335,14 @@ class SqliteDatabase:
             os.close(self._lock)
 
     def _schedule(self) -> None:
-        if not self._pump_is_due and self._heavy is None and self._units:
+        if not self._pump_is_due and self._heavy is None and (self._units or self._pause_is_due):
             self._pump_is_due = True
             self._loop.call_soon(self._pump)
 
     def _pause(self) -> None:
         self._pause_is_due = True
+        if not self._closed:
+            self._schedule()
 
     def _pump(self) -> None:
         self._pump_is_due = False
@@ -332,6 +361,7 @@ class SqliteDatabase:
         while self._units and len(batch) < MAX_BATCH and not self._units[0].heavy:
             batch.append(self._units.popleft())
         self._commit(batch)
+        self._syncer.look_soon()
         self._settle(batch)
         self._schedule()
 

@@ -1,8 +1,12 @@
 """The sweeper sleeps until the next deadline, and through none."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+import sqlite3
+from datetime import UTC, datetime, timedelta, tzinfo
 
+import pytest
+
+from byleave.calls import deadlines
 from byleave.calls.deadlines import Sweeper
 from byleave.protocol.wire import timestamp
 from byleave.store.transitions import DEADLINES_TOPIC
@@ -50,4 +54,55 @@ async def test_only_a_deadline_before_the_next_look_wakes_the_sweeper(desk: Desk
         assert not looked.is_set()
         desk.bus.publish(DEADLINES_TOPIC, ahead(5))
         await looked.wait()
+    await sweeper.stop()
+
+
+async def test_server_that_was_paused_spares_its_clients_before_it_looks(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: asyncio.Queue[str] = asyncio.Queue()
+
+    async def sweep() -> tuple[str | None, float]:
+        steps.put_nowait("sweep")
+        return None, 30.0
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(seconds=60)
+
+    sweeper = Sweeper(desk.store, desk.bus, sweep, lambda: steps.put_nowait("resumed"))
+    sweeper.start()
+    async with asyncio.timeout(10):
+        assert await steps.get() == "sweep"
+        await asyncio.sleep(0)
+        sweeper.wake()
+        assert await steps.get() == "sweep", "a look that is not late spares nobody"
+        await asyncio.sleep(0)
+        monkeypatch.setattr(deadlines, "datetime", Later)
+        sweeper.wake()
+        assert [await steps.get(), await steps.get()] == ["resumed", "sweep"]
+    await sweeper.stop()
+
+
+async def test_sweeper_goes_on_when_the_record_can_neither_be_written_nor_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: asyncio.Queue[None] = asyncio.Queue()
+
+    async def failing() -> list[str]:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async def sweep() -> tuple[str | None, float]:
+        swept.put_nowait(None)
+        await failing()
+        return None, 30.0
+
+    monkeypatch.setattr(desk.store.executions, "overdue", failing)
+    sweeper = Sweeper(desk.store, desk.bus, sweep)
+    sweeper.start()
+    async with asyncio.timeout(10):
+        await swept.get()
+        sweeper.wake()
+        await swept.get()
     await sweeper.stop()

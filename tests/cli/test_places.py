@@ -72,3 +72,28 @@ def test_broken_memory_of_projects_is_no_memory(home: Path, text: str) -> None:
     remember_project(place, Path("/a\udcff"), "proj_1")
     assert known_project(place, Path("/a\udcff")) == "proj_1"
     assert known_project(KnownServer("http://x", "t", home, "http://x"), Path("/a\udcff")) is None
+
+
+def test_project_that_cannot_be_remembered_is_said_and_stops_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = KnownServer("http://127.0.0.1:1", "t", home, UP)
+    remember_project(place, Path("/a"), "proj_1")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        remember_project(place, Path("/a"), "proj_1")
+        assert capsys.readouterr().err == "", "it is known already"
+        remember_project(place, Path("/b"), "proj_2")
+    assert capsys.readouterr().err.count("No space left on device") == 1
+    assert [path.name for path in home.iterdir()] == ["projects.json"]
+    assert known_project(place, Path("/a")) == "proj_1"
+
+
+def test_home_that_cannot_be_made_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    remember_project(KnownServer("http://127.0.0.1:1", "t", tmp_path / "file" / "home", UP), Path("/a"), "proj_1")
+    assert "cannot be stored" in capsys.readouterr().err

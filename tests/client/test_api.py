@@ -197,6 +197,8 @@ def problem(status: int, **more: object) -> tuple[int, object]:
         (problem(429), UnreachableError, None),
         (problem(500), UnreachableError, None),
         ((503, "<html>busy</html>"), UnreachableError, None),
+        ((404, "default backend"), UnreachableError, None),
+        ((409, {}), UnreachableError, None),
     ],
 )
 async def test_answers_become_errors_that_say_who_can_act(
@@ -206,7 +208,7 @@ async def test_answers_become_errors_that_say_who_can_act(
     with pytest.raises(error) as caught:
         await api.approvals()
     assert type(caught.value) is error
-    assert "What happened." in caught.value.message or "503" in caught.value.message
+    assert "What happened." in caught.value.message or str(answer[0]) in caught.value.message
     assert (hint or "") in (caught.value.hint or "")
 
 

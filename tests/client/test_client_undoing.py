@@ -491,7 +491,7 @@ async def test_undo_whose_time_passes_while_it_is_written_down_does_not_begin(
 
     def slow_disk(request_id: str, tool_id: str, plan: str) -> None:
         keep(request_id, tool_id, plan)
-        monkeypatch.setattr(undoing, "_is_late", lambda event, ahead: True)
+        monkeypatch.setattr(undoing, "_is_late", lambda until: True)
 
     monkeypatch.setattr(intents, "keep", slow_disk)
     undoer.request(asked("r1", desk.look("exec_1").plan), server_ahead=0)

@@ -407,3 +407,21 @@ async def test_a_call_that_was_taken_but_never_acted_may_come_again_after_a_rest
     assert not again.knows("exec_1")
     assert again.knows("exec_2")
     again.close()
+
+
+async def test_half_written_result_does_not_stay_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    await acted(journal, "exec_1")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    report = b'{"status":"completed","result":"' + b"x" * SPOOL_BYTES + b'"}'
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        await journal.done("exec_1", report, durable=False)
+    assert list((tmp_path / "spool").iterdir()) == []
+    assert journal.report("exec_1") == report
+    journal.close()

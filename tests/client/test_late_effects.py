@@ -6,16 +6,16 @@ import fcntl
 import threading
 import time
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 
 import pytest
 
 from byleave.client import ToolHandler
 from byleave.protocol.errors import ExecutionCancelled, UnreachableError
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
-from byleave.protocol.wire import JsonObject
+from byleave.protocol.wire import JsonObject, steady
 from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, stopping
 from byleave.workspace.files import writing
@@ -79,7 +79,7 @@ async def test_time_that_is_up_right_before_the_effect_is_seen_although_nobody_c
     async def acting_slowly(tool_id: str, tool_name: str, digest: str, *, durable: bool) -> None:
         await acting(tool_id, tool_name, digest, durable=durable)
         # The server's clock is what deadlines are on; it is far ahead now.
-        handler._checks.server_ahead += timedelta(hours=1)
+        handler._checks.server_offset += 3600
 
     handler._journal.acting = acting_slowly
     handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "b.txt", "content": "late"}))
@@ -87,6 +87,25 @@ async def test_time_that_is_up_right_before_the_effect_is_seen_although_nobody_c
     assert (report["status"], report["error_type"]) == ("failed", "execution_timeout")
     assert "nothing was run" in report["error"]
     assert not (root / "b.txt").exists()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_setting_the_wall_clock_makes_no_call_late_or_early(
+    handler: ToolHandler,
+    link: RecordingLink,
+    approved: MakeApproved,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hours: int,
+) -> None:
+    handler.set_server_time(datetime.now(UTC))
+    past = steady() - 1
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + hours * 3600)
+    handler.handle_tool_execution_signal(approved("exec_1", "write_file", {"path": "b.txt", "content": "in time"}))
+    assert (await link.report("exec_1"))["status"] == "completed"
+    assert stopping.is_late(past)
+    assert abs(handler.server_ahead + hours * 3600) < 2, "questions are timed by it"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +124,7 @@ async def test_the_workspace_does_nothing_past_the_time_it_is_given(
     try:
         for recorded in (None, "exec_1"):
             with pytest.raises(ExecutionCancelled):
-                await workspace.run(tool_name, params, record_as=recorded, until=time.time() - 1)
+                await workspace.run(tool_name, params, record_as=recorded, until=steady() - 1)
     finally:
         await workspace.close()
     assert [path.name for path in root.iterdir()] == ["a.txt"]
@@ -114,17 +133,17 @@ async def test_the_workspace_does_nothing_past_the_time_it_is_given(
 async def test_a_write_whose_time_is_up_while_what_it_replaces_is_kept_is_not_done(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    until = time.time() + 3600
+    until = steady() + 3600
     keep = UndoRecorder.keep_old
 
     def slowly(recorder: UndoRecorder, write: KeptWrite, replacing: writing.Replacing) -> None:
         keep(recorder, write, replacing)
-        monkeypatch.setattr(stopping, "time", SimpleNamespace(time=lambda: until + 1))
+        monkeypatch.setattr(stopping, "steady", lambda: until + 1)
 
     monkeypatch.setattr(UndoRecorder, "keep_old", slowly)
     async with _opened(root, tmp_path) as workspace:
         for path in ("a.txt", "new/b.txt"):
-            monkeypatch.setattr(stopping, "time", time)
+            monkeypatch.setattr(stopping, "steady", steady)
             with pytest.raises(ExecutionCancelled):
                 await workspace.run("write_file", {"path": path, "content": "late"}, record_as="exec_1", until=until)
     assert {path.name: path.read_text() for path in root.iterdir()} == {"a.txt": "hello\n"}

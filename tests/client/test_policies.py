@@ -316,7 +316,7 @@ async def test_machine_without_rules_declares_that(
 async def test_older_server_without_the_route_is_served_all_the_same(
     server: StubServer, settings: ClientSettings, root: Path
 ) -> None:
-    server.answers["/policy"] = [(404, {})]
+    server.answers["/policy"] = [(404, {"title": "", "status": 404, "detail": "There is nothing here."})]
     async with connecting(server, settings, root) as one:
         await connected(one)
 

@@ -2,6 +2,8 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import TypeVar
 
 from byleave.store.database import Transaction
@@ -51,6 +53,10 @@ class TroubledDatabase:
         self._database = database
         self._trouble = trouble
 
+    @property
+    def damage(self) -> Exception | None:
+        return self._database.damage
+
     async def write(self, work: Callable[[Transaction], R], *, relaxed: bool = False, heavy: bool = False) -> R:
         return await self._database.write(
             lambda transaction: work(self._troubled(transaction)), relaxed=relaxed, heavy=heavy
@@ -68,3 +74,13 @@ class TroubledDatabase:
         troubled.hints = transaction.hints
         troubled.trouble = self._trouble
         return troubled
+
+
+def damage(path: Path, name: str) -> None:
+    """Overwrite the first page of a table or index in a file that nobody has open."""
+    with closing(sqlite3.connect(path)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xaa" * size)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -315,11 +316,77 @@ async def test_headers_without_end_are_cut_off(server: Server) -> None:
     assert (await server.user().get("/healthz")).status == 200
 
 
-async def test_websocket_and_foreign_schemes_get_nowhere(server: Server) -> None:
+async def _send_until_closed(server: Server, start: bytes, more: bytes) -> None:
+    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    writer.write(start)
+    try:
+        async with asyncio.timeout(10):
+            while True:
+                writer.write(more)
+                await writer.drain()
+                await asyncio.sleep(0)
+    finally:
+        writer.close()
+
+
+async def test_trailers_without_end_are_cut_off(server: Server) -> None:
+    chunked = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    start = b"POST /proof HTTP/1.1\r\nHost: 127.0.0.1\r\n" + chunked + b"\r\n2\r\n{}\r\n0\r\n"
+    for trailers in ((b"a: " + b"b" * 1000 + b"\r\n") * 100, b"a: b" + b"b" * 100_000):
+        with pytest.raises(ConnectionError):
+            await _send_until_closed(server, start, trailers)
+    whole = start.replace(b"Host:", b"Connection: close\r\nHost:") + b"a: b\r\n\r\n"
+    assert b"too long" not in await _raw(server, whole)
+
+
+async def test_body_in_many_small_chunks_is_read(server: Server) -> None:
+    text = b'{"name":"' + b"x" * 100 + b'"}' + b" " * 30_000
+    head = _post("/my/projects", 0, token=server.user().token).replace(
+        b"Content-Length: 0", b"Connection: close\r\nTransfer-Encoding: chunked"
+    )
+    chunks = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in text)
+    assert b" 201 " in await _raw(server, head + chunks + b"0\r\n\r\n")
+
+
+async def test_pipelined_requests_beyond_the_limit_are_left_out_and_the_connection_ends(server: Server) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    answers = await _raw(server, request * 1000)
+    assert answers.count(b"HTTP/1.1 200") == serving.MAX_PIPELINED + 1
+    assert answers.count(b"connection: close") == 1
+
+
+async def test_answer_that_nobody_reads_is_dropped_with_those_behind_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed: asyncio.Queue[int] = asyncio.Queue()
+    lost = serving.BoundedProtocol.connection_lost
+
+    def note(protocol: serving.BoundedProtocol, error: Exception | None) -> None:
+        lost(protocol, error)
+        closed.put_nowait(len(protocol.pipeline))
+
+    monkeypatch.setattr(serving.BoundedProtocol, "connection_lost", note)
+    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "MAX_PIPELINED", 100)
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        unread.connect((server.listening.host, server.listening.port))
+        unread.sendall(request * 100)  # more than the buffers of the system take
+        async with asyncio.timeout(10):
+            assert await closed.get() == 0
+    assert (await server.user().get("/healthz")).status == 200
+    assert "Traceback" not in capsys.readouterr().out
+
+
+async def test_websocket_and_foreign_schemes_get_nowhere_and_warn_of_nothing(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     upgrade = (
         b"GET /my/projects HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"
     )
     assert b" 401 " in await _raw(server, upgrade)
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 async def test_websocket_is_closed_before_anything_looks_at_it() -> None:

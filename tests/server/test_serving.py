@@ -21,6 +21,7 @@ from byleave.server import Listening, create_app, serve, serving
 from byleave.server import services as parts
 from byleave.settings import ServerSettings
 from harness.http_server import Server, StartServer
+from harness.trouble import damage
 
 SECRET = "a secret of the tests, long enough to be one"
 
@@ -279,3 +280,26 @@ def test_process_that_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
         assert answer.status == 200
     process.terminate()
     assert "ended in order" in process.communicate(timeout=30)[0]
+
+
+async def test_damaged_record_is_told_and_the_server_is_not_ready(start_server: StartServer) -> None:
+    first = await start_server()
+    first.listening.stop()
+    await first.task
+    damage(first.settings.home / "byleave.db", "audit")
+    server = await start_server()
+    alice = server.user()
+    assert (await alice.get("/readyz")).status == 200, "nobody has met the damage yet"
+    for answer in (await alice.post("/my/projects", {"name": "demo"}), await alice.get("/readyz")):
+        assert (answer.status, "malformed" in answer.json["detail"]) == (503, True)
+        assert "backup" in answer.json["hint"]
+
+
+async def test_server_that_meets_damage_as_it_starts_says_so(start_server: StartServer) -> None:
+    first = await start_server()
+    first.listening.stop()
+    await first.task
+    damage(first.settings.home / "byleave.db", "ix_runs_open")
+    with pytest.raises(ConfigurationError, match="malformed") as refusal:
+        await start_server()
+    assert "backup" in (refusal.value.hint or "")

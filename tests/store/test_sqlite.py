@@ -3,17 +3,20 @@
 import asyncio
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from byleave.protocol.errors import ConfigurationError
 from byleave.settings import ServerSettings
-from byleave.store import Store
+from byleave.store import DamagedError, Store
 from byleave.store.database import Hint, Transaction
 from byleave.store.sqlite import SqliteDatabase
 from harness.records import SEAL_KEYS
+from harness.trouble import damage
 
 
 async def opened(path: Path, **options: object) -> SqliteDatabase:
@@ -200,6 +203,30 @@ async def test_a_long_log_is_moved_into_the_file_while_work_goes_on(
     assert not (tmp_path / "a.db-wal").exists()
 
 
+@pytest.mark.parametrize("heavy", [False, True])
+async def test_long_log_is_cut_when_nothing_is_written_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, heavy: bool
+) -> None:
+    monkeypatch.setattr("byleave.store.sqlite.LOG_BYTES", 64 * 1024)
+    monkeypatch.setattr("byleave.store.sqlite.LOOK_SECONDS", 0.01)
+    database = await opened(tmp_path / "a.db")
+    log = tmp_path / "a.db-wal"
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as reader:
+        # Whoever reads holds the log; the writer must not wait for them.
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM notes").fetchall()
+        async with asyncio.timeout(4):
+            for number in range(10):
+                await database.write(add(f"{number}" + "x" * 100_000), heavy=heavy)
+        assert log.stat().st_size > 1_000_000
+    async with asyncio.timeout(10):
+        while log.stat().st_size > 0:
+            await asyncio.sleep(0.01)
+    await database.write(add("after"))
+    assert len(await database.read(all_notes)) == 11
+    await database.close()
+
+
 async def test_a_flush_that_fails_is_told_to_everybody_who_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,3 +311,30 @@ async def test_without_full_durability_nothing_is_flushed(tmp_path: Path, monkey
     database = await opened(tmp_path / "a.db", durability="normal")
     assert await database.write(add("kept")) == "kept"
     await database.close()
+
+
+async def test_damaged_file_is_told_from_errors_of_one_unit(tmp_path: Path) -> None:
+    database = await opened(tmp_path / "a.db")
+    await database.write(add("a"))
+    with pytest.raises(sqlite3.IntegrityError):
+        await database.write(add("a"))
+    assert database.damage is None
+    await database.close()
+    damage(tmp_path / "a.db", "sqlite_autoindex_notes_1")
+    database = SqliteDatabase(tmp_path / "a.db")
+    with capture_logs() as logs:
+        for work in (database.read(all_notes), database.write(add("b")), database.write(add("c"), heavy=True)):
+            with pytest.raises(DamagedError, match="malformed"):
+                await work
+    assert isinstance(database.damage, DamagedError)
+    assert [line["event"] for line in logs] == ["the record is damaged"]
+    await database.close()
+
+
+async def test_record_of_another_secret_is_told_at_the_start(settings: ServerSettings) -> None:
+    await (await Store.open(settings, seal_keys=SEAL_KEYS)).close()
+    other = (b"another secret",)
+    for keys, told in ((SEAL_KEYS, 0), (other, 1), ((*other, *SEAL_KEYS), 0), (other, 0)):
+        with capture_logs() as logs:
+            await (await Store.open(settings, seal_keys=keys)).close()
+        assert ["BYLEAVE_PREVIOUS_SECRET" in line["hint"] for line in logs] == [True] * told

@@ -81,6 +81,10 @@ class Presence:
         """Return the ids of all connected clients."""
         return frozenset(client.client_id for here in self._clients.values() for client in here.values())
 
+    def resumed(self) -> None:
+        """Count as just started: we were paused, and heard of nobody meanwhile."""
+        self._began = self._clock()
+
     def on_the_move(self, seconds: float) -> frozenset[str] | None:
         """Return the ids that connected or left in the last `seconds`; None for all, if we started since."""
         since = self._clock() - seconds

@@ -29,6 +29,8 @@ log = structlog.stdlib.get_logger(__name__)
 LOOK_AGAIN_SECONDS = 2.0
 """A waiter reads the store this often, in case a hint got lost."""
 LONGEST_NAP_SECONDS = 30.0
+LATE_SECONDS = 2.0
+"""A look that comes so much later than planned: the server was paused or asleep."""
 NEVER = "9999-12-31T00:00:00.000Z"
 GIVEN_UP = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)
 
@@ -121,11 +123,21 @@ def was_given_up(execution: ExecutionRow) -> bool:
 class Sweeper:
     """Calls `sweep` when a deadline passes; those that passed while nobody was here at once."""
 
-    def __init__(self, store: Store, bus: Bus, sweep: Callable[[], Awaitable[tuple[str | None, float]]]) -> None:
-        """`sweep` gives the next deadline, and the longest time until it wants to be called again."""
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        sweep: Callable[[], Awaitable[tuple[str | None, float]]],
+        resumed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`sweep` gives the next deadline, and the longest time until it wants to be called again.
+
+        `resumed` is called first when the server was paused: results may wait in its sockets.
+        """
         self._store = store
         self._bus = bus
         self._sweep = sweep
+        self._resumed = resumed
         self._due = asyncio.Event()
         self._looks_at = ""
         """The time of its next look; '' while it looks."""
@@ -166,12 +178,20 @@ class Sweeper:
             except Exception as error:  # a loop that dies at the first database error would stop all deadlines
                 log.exception("deadlines could not be checked")
                 if isinstance(error, STORAGE_ERRORS):
-                    for execution_id in await self._store.executions.overdue():
-                        self._bus.publish(execution_topic(execution_id), error)
+                    await self._tell_waiters(error)
             self._looks_at = timestamp(datetime.now(UTC) + timedelta(seconds=nap))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(nap):
                     await self._due.wait()
+            if timestamp(datetime.now(UTC) - timedelta(seconds=LATE_SECONDS)) > self._looks_at:
+                self._resumed()
+
+    async def _tell_waiters(self, error: Exception) -> None:
+        try:
+            for execution_id in await self._store.executions.overdue():
+                self._bus.publish(execution_topic(execution_id), error)
+        except STORAGE_ERRORS:
+            log.exception("overdue executions could not be read")  # waiters look for themselves
 
 
 class Watch:

@@ -81,7 +81,7 @@ class ToolExecutor:
         self._machines = Machines(store, bus, presence, gate)
         self._settings = settings
         self._sessions = Sessions(store)
-        self._sweeper = Sweeper(store, bus, self._sweep)
+        self._sweeper = Sweeper(store, bus, self._sweep, presence.resumed)
         self.agent_session = self._sessions.of_agent
 
     async def start(self) -> None:

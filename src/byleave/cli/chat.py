@@ -9,8 +9,8 @@ SIGTERM leaves at once.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Generator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -32,6 +32,7 @@ from byleave.protocol.events import (
     ToolStarted,
 )
 from byleave.protocol.states import AgentMode, ExecutionStatus, RiskLevel, RunState
+from byleave.protocol.wire import steady
 from byleave.settings import ClientSettings
 
 from .conversation import JsonTranscript, Terminal, TerminalTranscript, Transcript
@@ -90,8 +91,8 @@ class Conversation:
         """Cleared while a message is being posted: events meanwhile may belong to its run."""
         self._run_is_known.set()
         self._last_event_id: int | None = None
-        self._server_ahead = 0.0
-        """Seconds the server's clock is ahead of ours; deadlines use the server's."""
+        self._server_offset = time.time() - steady()
+        """Seconds from `steady` to the server's clock, which deadlines use."""
         self._open = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -102,7 +103,7 @@ class Conversation:
             if not self._one_session:
                 known = self._desk.pending
                 waiting = (await self._api.approvals()).approvals
-                self._desk.settle(waiting, known=known, server_ahead=self._server_ahead)
+                self._desk.settle(waiting, known=known, server_ahead=self._server_ahead())
         except BaseException:
             await self.__aexit__()
             raise
@@ -163,7 +164,7 @@ class Conversation:
                 stream = self._api.stream(self._project_id, self._resume_at())
                 async with stream:
                     if stream.server_time is not None:
-                        self._server_ahead = (stream.server_time - datetime.now(UTC)).total_seconds()
+                        self._server_offset = stream.server_time.timestamp() - steady()
                     self._open.set()
                     async for number, event in stream:
                         failures, self._last_event_id = 0, number
@@ -176,6 +177,10 @@ class Conversation:
                     raise
             failures += 1
             await asyncio.sleep(pause(failures, 0.2, 5.0))
+
+    def _server_ahead(self) -> float:
+        """Seconds the server's clock is ahead of ours, as ours is set now."""
+        return steady() + self._server_offset - time.time()
 
     def _resume_at(self) -> int | None:
         """Return the event to resume after.
@@ -201,7 +206,7 @@ class Conversation:
             if isinstance(event, ApprovalRequested) and (ours or not self._one_session):
                 if event.approval_id in self._decided:
                     continue  # decided while it was in the queue
-                self._desk.request(event, server_ahead=self._server_ahead)
+                self._desk.request(event, server_ahead=self._server_ahead())
                 # The desk asks in its own task: let it start first, so that the next event waits for the answer.
                 await asyncio.sleep(0)
 

@@ -22,6 +22,7 @@ from byleave.protocol.errors import CallerError, ConfigurationError
 from byleave.settings import ClientSettings
 
 from .process import read_settings
+from .screen import say
 
 UP = "up"
 
@@ -129,13 +130,22 @@ def known_directory(server: KnownServer, project_id: str) -> Path | None:
 
 
 def remember_project(server: KnownServer, directory: Path, project_id: str) -> None:
-    """Store a directory's project."""
-    private_directory(server.home)
-    known = {**_known(server.home), f"{server.name} {directory}": project_id}
+    """Store a directory's project. For convenience only: a full or read-only disk is no reason to stop."""
+    before = _known(server.home)
+    known = {**before, f"{server.name} {directory}": project_id}
+    if known == before:
+        return
     path = server.home / "projects.json"
     draft = path.with_name(f".projects.{os.getpid()}")
-    draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
-    draft.replace(path)
+    try:
+        private_directory(server.home)
+        draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
+        draft.replace(path)
+    except (OSError, ConfigurationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.message
+        say(f"warning: the project of this directory cannot be stored ({reason}); name it next time with --project.")
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _known(home: Path) -> dict[str, str]:

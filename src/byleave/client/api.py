@@ -569,6 +569,12 @@ class ServerApi:
         try:
             problem = Problem.model_validate_json(body)
         except ValidationError:
+            if response.status in (404, 409):
+                # Not the server's word but a proxy's: a result must be kept until the server itself answers.
+                return UnreachableError(
+                    f"A program in front of the server answered {response.status}.",
+                    hint="is the server running, and is this its address?",
+                )
             problem = Problem(title="", status=response.status, detail=f"The server answered {response.status}.")
         return _error(response.status, problem, response.headers.get("Location"))
 

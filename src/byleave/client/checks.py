@@ -11,7 +11,7 @@ starts the command. Nothing here runs a tool.
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+import time
 
 from byleave.gate import Gate, Judgement, mask_text
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
@@ -28,7 +28,7 @@ from byleave.protocol.events import ExecutionSignal, InspectionRequested
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
-from byleave.protocol.wire import JsonObject, moment
+from byleave.protocol.wire import JsonObject, moment, steady
 from byleave.workspace import DriftedError, Workspace
 
 from .log import log
@@ -124,7 +124,7 @@ def _by_digest(file: SeenFile) -> SeenFile:
     return file.model_copy(update={"text": None, "shortened": True, "note": "It is too long for this server."})
 
 
-STALE = timedelta(seconds=10)
+STALE_SECONDS = 10.0
 """An older signal may have ended meanwhile; the server is asked before it changes anything."""
 LARGE_CHARACTERS = 256 * 1024
 TOO_LATE = "Its time was up before it could be run; nothing was run."
@@ -150,19 +150,24 @@ class SignalChecks:
         # Searches and commands open files that their parameters do not name; the workspace applies the rules to those.
         workspace.obey(gate.rules.policy)
         self._link = link
-        self.server_ahead = timedelta()
-        """Offset of the server's clock from ours; deadlines use the server's."""
+        self.server_offset = time.time() - steady()
+        """Seconds from `steady` to the server's clock, which deadlines use: setting our wall clock does not count."""
+
+    @property
+    def server_now(self) -> float:
+        """The server's time, in seconds since 1970."""
+        return steady() + self.server_offset
 
     def ends_at(self, event: ExecutionSignal) -> float:
-        """Return a call's deadline on our clock, in seconds since 1970."""
-        return (moment(event.deadline) - self.server_ahead).timestamp()
+        """Return a call's deadline on the clock `steady`."""
+        return moment(event.deadline).timestamp() - self.server_offset
 
     async def check(self, event: ExecutionSignal) -> Judgement:
         """Return the gate's judgement of a signal that may run; raise for any other."""
-        server_now = datetime.now(UTC) + self.server_ahead
-        if server_now >= moment(event.deadline):
+        if steady() >= self.ends_at(event):
             raise ExecutionTimeout(TOO_LATE)
-        if TOOLS[event.tool_name].changes_things and server_now - moment(event.timestamp) > STALE:
+        age = self.server_now - moment(event.timestamp).timestamp()
+        if TOOLS[event.tool_name].changes_things and age > STALE_SECONDS:
             await self._check_still_wanted(event)
         await self._check_digest(event)
         return await self._check_gate(event)

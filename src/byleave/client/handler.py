@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 from byleave import telemetry
@@ -40,7 +40,7 @@ from byleave.protocol.events import (
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, ClientResult, QueueReport
 from byleave.protocol.tools import TOOLS, ToolResult
 from byleave.protocol.verdicts import VerdictLevel
-from byleave.protocol.wire import JsonObject
+from byleave.protocol.wire import JsonObject, steady
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
 
@@ -297,12 +297,12 @@ class ToolHandler:
 
     def set_server_time(self, server_time: datetime) -> None:
         """Set the server's clock; deadlines use it."""
-        self._checks.server_ahead = server_time - datetime.now(UTC)
+        self._checks.server_offset = server_time.timestamp() - steady()
 
     @property
     def server_ahead(self) -> float:
-        """Seconds the server's clock is ahead of ours."""
-        return self._checks.server_ahead.total_seconds()
+        """Seconds the server's clock is ahead of ours, as ours is set now."""
+        return self._checks.server_now - time.time()
 
     def forget_reads(self) -> None:
         """Drop all cached reads: files were changed by something other than a call (C6)."""
@@ -522,7 +522,7 @@ class ToolHandler:
             live = LiveOutput(self._link, self._project_id, event.tool_id, self._observer.output)
         # Nobody wants it past its deadline, and an unreachable server cannot cancel it.
         until = self._checks.ends_at(event)
-        seconds = min(TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS, until - time.time())
+        seconds = min(TOOLS[event.tool_name].timeout_seconds + OVERTIME_SECONDS, until - steady())
         if seconds <= 0:
             raise ExecutionTimeout(TOO_LATE)
         try:

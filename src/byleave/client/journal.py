@@ -361,6 +361,7 @@ def _write_file(path: Path, content: bytes | bytearray) -> int:
         os.fsync(descriptor)
     except OSError:
         os.close(descriptor)
+        path.unlink(missing_ok=True)  # half of a result may hold secrets, and takes the room that is missing
         raise
     return descriptor
 

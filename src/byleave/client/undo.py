@@ -18,7 +18,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +28,7 @@ from byleave.gate import mask_text
 from byleave.protocol.changes import UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, UnreachableError
 from byleave.protocol.events import UndoRequested
-from byleave.protocol.wire import Identifier, Timestamp, WireModel, moment, now
+from byleave.protocol.wire import Identifier, Timestamp, WireModel, moment, now, steady
 from byleave.workspace import UndoDesk, UndoRefused
 
 from .identity import private_directory
@@ -158,7 +158,9 @@ class Undoer:
         if event.request_id in self._seen:
             log.warning("repeated undo request ignored", tool_id=event.tool_id)
             return
-        if _is_late(event, server_ahead):
+        # Once, here: from now on setting our wall clock does not count.
+        until = steady() + (moment(event.deadline) - datetime.now(UTC)).total_seconds() - server_ahead
+        if _is_late(until):
             log.info("late undo request ignored", tool_id=event.tool_id)
             return
         if len(self._tasks) >= WAITING:
@@ -168,7 +170,7 @@ class Undoer:
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
         log.info("undo requested", tool_id=event.tool_id, acts=event.plan is not None)
-        task = asyncio.get_running_loop().create_task(self._answer(event, server_ahead))
+        task = asyncio.get_running_loop().create_task(self._answer(event, until))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -191,11 +193,11 @@ class Undoer:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _answer(self, event: UndoRequested, server_ahead: float) -> None:
+    async def _answer(self, event: UndoRequested, until: float) -> None:
         async with self._alone:
             if self._closed:
                 return
-            report = await self._act(event, server_ahead)
+            report = await self._act(event, until)
         if self._intents.has(event.request_id):
             self._unsent[event.request_id] = (event.tool_id, report)
             while len(self._unsent) > REMEMBERED:
@@ -206,7 +208,7 @@ class Undoer:
             if attempt + 1 < TRIES:
                 await asyncio.sleep(pause(attempt))
 
-    async def _act(self, event: UndoRequested, server_ahead: float) -> UndoReport:
+    async def _act(self, event: UndoRequested, until: float) -> UndoReport:
         """One report, whatever goes wrong."""
         request_id, digest = event.request_id, event.plan
         try:
@@ -215,7 +217,7 @@ class Undoer:
                 return UndoReport(request_id=request_id, plan=plan)
             self._forget()
             try:
-                plan, undo_id = await self._carry_out(event, digest, server_ahead)
+                plan, undo_id = await self._carry_out(event, digest, until)
             finally:
                 self._forget()
             log.info("undone", tool_id=event.tool_id, undo_id=undo_id, paths=plan.total_files)
@@ -230,15 +232,15 @@ class Undoer:
             log.error("undo failed unexpectedly", tool_id=event.tool_id, exc_info=error)
             return UndoReport(request_id=request_id, problem=_unexpected(error))
 
-    async def _carry_out(self, event: UndoRequested, digest: str, server_ahead: float) -> tuple[UndoPlan, str | None]:
+    async def _carry_out(self, event: UndoRequested, digest: str, until: float) -> tuple[UndoPlan, str | None]:
         """Undo it beside the loop; who waits is told when that takes long."""
         begun, told = threading.Event(), False
 
         def wanted() -> bool:
-            if _is_late(event, server_ahead):
+            if _is_late(until):
                 return False
             self._intents.keep(event.request_id, event.tool_id, digest)
-            if _is_late(event, server_ahead):  # a disk takes its time
+            if _is_late(until):  # a disk takes its time
                 self._intents.drop(event.request_id)
                 return False
             begun.set()
@@ -297,8 +299,8 @@ class Undoer:
         return True
 
 
-def _is_late(event: UndoRequested, server_ahead: float) -> bool:
-    return datetime.now(UTC) + timedelta(seconds=server_ahead) >= moment(event.deadline)
+def _is_late(until: float) -> bool:
+    return steady() >= until
 
 
 def _problem(error: ByleaveError) -> str:

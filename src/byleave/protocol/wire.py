@@ -6,6 +6,7 @@ makes a call fail, and it decides nothing but the parent of a span.
 
 import re
 import secrets
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
@@ -56,6 +57,14 @@ def moment(text: str) -> datetime:
 def now() -> str:
     """The process's clock. Deadlines use the database's (`Transaction.now`), which is this one for SQLite."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")[:23] + "Z"
+
+
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on macOS the latter runs on in sleep
+
+
+def steady() -> float:
+    """Seconds on a clock that nobody can set and that runs on while the machine sleeps."""
+    return time.clock_gettime(_STEADY)
 
 
 def later(text: str, seconds: float) -> str:

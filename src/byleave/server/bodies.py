@@ -75,10 +75,10 @@ class BodyRoom:
             self._passed += size
             if not self._taken and self._passed > MUCH_BYTES:
                 self._passed = 0
-                asyncio.get_running_loop().call_later(QUIET_SECONDS, _give_back)
+                asyncio.get_running_loop().call_later(QUIET_SECONDS, give_back)
 
 
-def _give_back() -> None:
+def give_back() -> None:
     """Return freed memory to the system: left to itself, the C library keeps it for the next large body."""
     with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -20,7 +20,7 @@ from starlette.types import Scope
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
 from byleave.protocol.wire import JsonObject
-from byleave.store import STORAGE_ERRORS
+from byleave.store import DAMAGE_HINT, STORAGE_ERRORS, DamagedError
 
 from .errors import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
 
@@ -63,6 +63,8 @@ def problem_response(error: Exception, scope: Scope) -> Response:
         return _of_byleave(error)
     if isinstance(error, STORAGE_ERRORS):
         log.error("the record cannot be written", error=str(error))
+        if isinstance(error, DamagedError):
+            return _response(503, f"The record is damaged, or its disk fails: {error}.", hint=DAMAGE_HINT)
         return _response(
             503,
             "The record cannot be written.",

@@ -32,6 +32,7 @@ from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.database import Hint
+from byleave.store.store import sqlite_path, told_in_words
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
@@ -143,17 +144,18 @@ async def open_services(settings: ServerSettings) -> Services:
             observer.told(hint)
 
     store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=tell)
-    async with contextlib.AsyncExitStack() as undo:
-        undo.push_async_callback(store.close)
-        executor = ToolExecutor(store, bus, presence, gate, settings)
-        await executor.start()
-        undo.push_async_callback(executor.stop)
-        if telemetry.on():
-            observer = Observer(store, presence)
-            observer.start()
-            undo.push_async_callback(observer.stop)
-        worker = await _start_worker(store, bus, executor, settings)
-        undo.pop_all()
+    with told_in_words(sqlite_path(settings.database)):
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(store.close)
+            executor = ToolExecutor(store, bus, presence, gate, settings)
+            await executor.start()
+            undo.push_async_callback(executor.stop)
+            if telemetry.on():
+                observer = Observer(store, presence)
+                observer.start()
+                undo.push_async_callback(observer.stop)
+            worker = await _start_worker(store, bus, executor, settings)
+            undo.pop_all()
     streams = StreamManager(store, bus, presence, executor, settings)
     log.info("server opened", agent=worker is not None)
     return Services(

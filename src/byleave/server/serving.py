@@ -19,12 +19,14 @@ from http import HTTPStatus
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from byleave.protocol.errors import ConfigurationError, Problem
 from byleave.settings import ServerSettings
 
 from .app import create_app
+from .bodies import MUCH_BYTES, QUIET_SECONDS, give_back
 from .problems import PROBLEM_TYPE
 from .services import Services, open_services
 
@@ -36,11 +38,16 @@ HEAD_SECONDS = 30
 BODY_SECONDS = 20
 BODY_BYTES = 160 * 1024
 """A body that is not complete must have grown by so many bytes after every so many seconds."""
+ANSWER_SECONDS = 60
+ANSWER_BYTES = 160 * 1024
+"""An answer that fills its buffer must have shrunk by so many bytes after every so many seconds."""
+MAX_PIPELINED = 16
+"""Most requests that wait behind the one that is being answered; the connection ends after them."""
 MOST_DESCRIPTORS = 1024 * 1024
 """Beyond this a limit is none, and programs that we start may count up to it."""
 SAY_AGAIN_SECONDS = 10
 MAX_HEAD_BYTES = 64 * 1024
-"""Most bytes of request line and headers: nobody may fill the memory before we know who they are."""
+"""Most bytes of request line and headers, and of trailers: nobody may fill the memory before we know who they are."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +93,38 @@ DESCRIPTORS = Descriptors()
 """The process has one limit, however many servers are in it."""
 
 
+class AnswerMemory:
+    """Gives the memory of large answers back to the system, a moment after much of it was freed."""
+
+    def __init__(self) -> None:
+        self._freed = 0
+
+    def freed(self, size: int) -> None:
+        self._freed += size
+        if self._freed > MUCH_BYTES:
+            self._freed = 0
+            asyncio.get_running_loop().call_later(QUIET_SECONDS, give_back)
+
+
+MEMORY = AnswerMemory()
+
+
+class PipelineFull(Exception):
+    """Ends the parsing of a connection that has too many requests waiting."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with limits on the size of request line and headers, and on the time that they and a body may take."""
+    """HTTP/1.1 with limits on size and time: of request line and headers, a body, waiting requests and an answer."""
 
     _head_bytes = 0
     _body_bytes = 0
     _in_head = True
+    """In the request line, the headers, or after the size of a chunk: trailers may follow the last one."""
     _alarm: asyncio.TimerHandle | None = None
+    _answer_alarm: asyncio.TimerHandle | None = None
+    _unsent_bytes = 0
+    _running: RequestResponseCycle | None = None
+    _is_full = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - uvicorn narrows it so, too
         super().connection_made(transport)
@@ -101,14 +133,30 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._came()
+        self._taken()
+        if self._running is not None and not self._running.response_complete:
+            # uvicorn tells only the last request; one that is answered before it would write to a closed connection.
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_taken()
+
+    def resume_writing(self) -> None:
+        self._taken()
+        super().resume_writing()
+
     def data_received(self, data: bytes) -> None:
+        if self._is_full:
+            return
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The request line or the headers are too long.")
+            self.send_400_response("The request line, the headers or the trailers are too long.")
 
     def on_message_begin(self) -> None:
         self._expect_head()
@@ -116,10 +164,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._came()
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._is_full = True
+            self.cycle.keep_alive = False
+            raise PipelineFull
         self._expect_body()
         super().on_headers_complete()
 
+    def on_chunk_header(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self.headers = []  # trailers do not join the headers of a request that is under way
+
     def on_body(self, body: bytes) -> None:
+        self._in_head = False
         self._body_bytes += len(body)
         super().on_body(body)
 
@@ -128,9 +185,20 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(HTTPStatus.BAD_REQUEST, msg, "Send HTTP/1.1.")
+        if not self._is_full:
+            self._refuse(HTTPStatus.BAD_REQUEST, msg, "Send HTTP/1.1.")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: anyone may ask, and no library is missing."""
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
+        if self.cycle and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.close()
+            return
         problem = Problem(title=status.phrase, status=status, detail=detail, hint=hint)
         body = problem.model_dump_json(exclude_none=True).encode()
         head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\n"
@@ -150,10 +218,27 @@ class BoundedProtocol(HttpToolsProtocol):
         # While we do not read, the sender cannot send.
         if self._body_bytes >= BODY_BYTES or self.flow.read_paused:
             self._expect_body()
-        elif self.cycle.response_started:
+        elif self.cycle.response_complete:
             self.transport.close()
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The body took too long to arrive.", "Send it again, faster.")
+
+    def _expect_taken(self) -> None:
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._answer_alarm = self.loop.call_later(ANSWER_SECONDS, self._check_taken)
+
+    def _check_taken(self) -> None:
+        if self._unsent_bytes - self.transport.get_write_buffer_size() >= ANSWER_BYTES:
+            self._expect_taken()
+        else:
+            self.transport.abort()  # closing would wait for the reader
+
+    def _taken(self) -> None:
+        """The reader has taken the answer, or is gone."""
+        if self._answer_alarm is not None:
+            self._answer_alarm.cancel()
+            self._answer_alarm = None
+            MEMORY.freed(self._unsent_bytes)
 
     def _came(self) -> None:
         """The head, or all of a request, is there."""

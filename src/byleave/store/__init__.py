@@ -10,14 +10,17 @@ Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`
 import sqlite3
 
 from .records import ApprovalRow, ExecutionRow, MessageRow, ProjectRow, RunRow, SessionRow, StoredEvent
+from .sqlite import DAMAGE_HINT, DamagedError
 from .store import Store
 
 STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
 """Raised by a full or failing disk; nothing of the unit was kept."""
 
 __all__ = [
+    "DAMAGE_HINT",
     "STORAGE_ERRORS",
     "ApprovalRow",
+    "DamagedError",
     "ExecutionRow",
     "MessageRow",
     "ProjectRow",

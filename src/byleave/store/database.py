@@ -53,6 +53,11 @@ class Transaction(Protocol):
 class Database(Protocol):
     """Runs transactions."""
 
+    @property
+    def damage(self) -> Exception | None:
+        """The first error that said the file is damaged."""
+        ...
+
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
     ) -> Result:

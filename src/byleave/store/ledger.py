@@ -120,6 +120,12 @@ def is_true_list(transaction: Transaction, known: Row) -> bool:
     return known["seal"] in (seal(key, PROJECTS, 0, known["value"]) for key in transaction.seal_keys)
 
 
+def is_own_record(transaction: Transaction) -> bool:
+    """True if the list of projects was sealed with this server's secret, or the one before it."""
+    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
+    return known is not None and is_true_list(transaction, known)
+
+
 def _with(value: str, project_id: str) -> str:
     added = int.from_bytes(hashlib.sha256(project_id.encode()).digest())
     return f"{(int(value, 16) + added) % 2**256:064x}"

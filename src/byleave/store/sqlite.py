@@ -13,7 +13,8 @@ The threads that wait for the disk, so that the event loop does not.
 
 `Worker` runs one thing after the other off the loop. `Syncer` flushes the write-ahead log, once for everything that
 was committed before, and moves a log that has grown long into the database file: most of it while writing goes on,
-then, when the writer pauses for it, the little that came meanwhile, so that the log starts anew. Neither touches a row.
+then, when the writer pauses for it, the little that came meanwhile, so that the log starts anew. A file that load made
+much longer is cut then, also when nothing is written any more. Neither touches a row.
 """
 
 import asyncio
@@ -28,10 +29,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import structlog
+
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
 from .database import Hint, Row, Transaction
+
+log = structlog.stdlib.get_logger(__name__)
 
 Result = TypeVar("Result")
 
@@ -39,6 +44,10 @@ LOG_BYTES = 8 * 1024 * 1024
 """A log longer than this is moved into the database file."""
 FLUSHES_BETWEEN_LOOKS = 100
 """Flushes between two looks at the log's length."""
+LOOK_SECONDS = 5.0
+"""Time from a commit to a look at the log's length, at the latest."""
+CUT_FACTOR = 4
+"""A file of so many times `LOG_BYTES` is cut when the log starts anew; a shorter one is faster written over."""
 
 
 class Worker:
@@ -95,8 +104,10 @@ class Syncer:
         self._busy = False
         self._moving = False
         self._flushes = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._descriptor: int | None = None
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # Cutting waits for readers by default, and the writer would wait with it: a later look tries again.
+        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def request(self, done: Callable[[int, OSError | None], None], count: int) -> None:
         """Flush, then say that the first `count` units are safe. Ignored while a flush runs: `done` asks again."""
@@ -128,6 +139,15 @@ class Syncer:
         if self._flushes % FLUSHES_BETWEEN_LOOKS == 0:
             self.look()
 
+    def look_soon(self) -> None:
+        """See to the log although nothing may be written any more."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look_now)
+
+    def _look_now(self) -> None:
+        self._timer = None
+        self.look()
+
     def look(self) -> None:
         """See whether the log has grown long, and move it if so."""
         if self._moving:
@@ -142,31 +162,50 @@ class Syncer:
             self._moving = False
 
     def _move(self) -> bool:
-        try:
-            long = os.stat(self._log_path).st_size > LOG_BYTES
-        except OSError:  # gone with the last connection: nothing to move
-            return False
-        return long and self._checkpoint()
+        return self._is_longer(LOG_BYTES) and self._checkpoint("PASSIVE")
 
     def start_anew(self) -> "asyncio.Future[bool]":
         """Move the rest while nobody writes; the next commit then begins at the log's start."""
         self._moving = False
-        return self._keeper.run(self._checkpoint)
+        future = self._keeper.run(self._restart)
+        future.add_done_callback(lambda done: self.look_soon() if done.result() else None)
+        return future
 
-    def _checkpoint(self) -> bool:
+    def _restart(self) -> bool:
+        """True if the file is still far too long, as while somebody reads."""
+        self._checkpoint("TRUNCATE" if self._is_longer(CUT_FACTOR * LOG_BYTES) else "PASSIVE")
+        return self._is_longer(CUT_FACTOR * LOG_BYTES)
+
+    def _is_longer(self, size: int) -> bool:
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            return os.stat(self._log_path).st_size > size
+        except OSError:  # gone with the last connection: nothing to move
+            return False
+
+    def _checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> bool:
+        try:
+            self._connection.execute(f"PRAGMA wal_checkpoint({mode})")
         except sqlite3.Error:  # a full disk, say: the log just grows until a later look succeeds
             return False
         return True
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         await self._worker.close()
         await self._keeper.close()
         self._connection.close()
         if self._descriptor is not None:
             os.close(self._descriptor)
 
+
+class DamagedError(sqlite3.OperationalError):
+    """The record's file is damaged, or its disk fails."""
+
+
+DAMAGE_HINT = "Stop the server and look at its disk; then put back a backup."
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 
 MAX_BATCH = 64
 """Most units in one transaction: bounds how long the loop is busy with them."""
@@ -260,6 +299,7 @@ class SqliteDatabase:
         self._closed = False
         self.failure: OSError | None = None
         """The failed flush after which nothing is written any more."""
+        self.damage: DamagedError | None = None
 
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
@@ -284,7 +324,7 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        while self._units or self._committed or self._heavy:
+        while self._units or self._committed or self._heavy or self._pump_is_due:
             self._schedule()
             await asyncio.sleep(0.001)
         await self._reads.close()
@@ -295,12 +335,14 @@ class SqliteDatabase:
             os.close(self._lock)
 
     def _schedule(self) -> None:
-        if not self._pump_is_due and self._heavy is None and self._units:
+        if not self._pump_is_due and self._heavy is None and (self._units or self._pause_is_due):
             self._pump_is_due = True
             self._loop.call_soon(self._pump)
 
     def _pause(self) -> None:
         self._pause_is_due = True
+        if not self._closed:
+            self._schedule()
 
     def _pump(self) -> None:
         self._pump_is_due = False
@@ -319,6 +361,7 @@ class SqliteDatabase:
         while self._units and len(batch) < MAX_BATCH and not self._units[0].heavy:
             batch.append(self._units.popleft())
         self._commit(batch)
+        self._syncer.look_soon()
         self._settle(batch)
         self._schedule()
 
@@ -345,7 +388,7 @@ class SqliteDatabase:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             for unit in batch:
-                unit.error, unit.hints = unit.error or error, []
+                unit.error, unit.hints = unit.error or self._sorted(error), []
             self._pause_is_due = True  # moving the log into the file may be all the room there is
 
     def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
@@ -354,7 +397,7 @@ class SqliteDatabase:
         try:
             unit.result = unit.work(transaction)
         except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-            unit.error = error
+            unit.error = self._sorted(error)
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         else:
@@ -367,7 +410,7 @@ class SqliteDatabase:
         try:
             unit.result = unit.work(transaction)
         except Exception as error:
-            unit.error = error
+            unit.error = self._sorted(error)
             if not connection.in_transaction:
                 raise  # a full disk makes SQLite roll everything back: the whole batch failed
             connection.execute("ROLLBACK TO unit")
@@ -409,9 +452,23 @@ class SqliteDatabase:
         self._reader.execute("BEGIN")
         try:
             return work(SqliteTransaction(self._reader, self._clock(), self._seal_keys))
+        except sqlite3.Error as error:
+            raise self._sorted(error) from error
         finally:
             if self._reader.in_transaction:
                 self._reader.execute("ROLLBACK")
+
+    def _sorted(self, error: Exception) -> Exception:
+        """Return a failing disk's error as a `DamagedError`; keep and log the first that says the file is damaged."""
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        lasting = code & 0xFF in DAMAGED or code in UNREADABLE
+        if not lasting and code & 0xFF != sqlite3.SQLITE_IOERR:
+            return error
+        damaged = DamagedError(str(error))
+        if lasting and self.damage is None:
+            self.damage = damaged
+            log.error("the record is damaged", path=str(self.path), error=str(error), hint=DAMAGE_HINT)
+        return damaged
 
 
 def _connect(path: Path) -> sqlite3.Connection:

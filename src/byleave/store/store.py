@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
+
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
@@ -16,12 +18,14 @@ from .chat import Chat
 from .database import Database, Hint
 from .executions import Executions, Undos
 from .grants import Grants
-from .ledger import Feed, adopt, reseal
+from .ledger import Feed, adopt, is_own_record, reseal
 from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
 from .sqlite import SqliteDatabase, SqliteTransaction
 from .transitions import Waits
+
+log = structlog.stdlib.get_logger(__name__)
 
 SQLITE_PREFIX = "sqlite:///"
 SQLITE_HEADER = b"SQLite format 3\x00"
@@ -64,7 +68,7 @@ class Store:
             adopt(SqliteTransaction(connection, clock(), seal_keys))
 
         _prepare(path)
-        with _told_in_words(path):
+        with told_in_words(path):
             database = SqliteDatabase(
                 path,
                 durability=settings.durability,
@@ -73,8 +77,21 @@ class Store:
                 prepare=lambda: bring_up_to_date(path, adopt_rows),
                 seal_keys=seal_keys,
             )
-        if len(seal_keys) > 1:
-            await database.write(reseal)
+        try:
+            with told_in_words(path):
+                if len(seal_keys) > 1:
+                    await database.write(reseal)
+                if not await database.read(is_own_record):
+                    log.error(
+                        "the record was sealed with another secret",
+                        path=str(path),
+                        hint="Start with the secret it was made with (BYLEAVE_SECRET, or the file `secret` in its "
+                        "BYLEAVE_HOME), or name that one in BYLEAVE_PREVIOUS_SECRET: what is written without it "
+                        "fails `byleave audit verify`.",
+                    )
+        except BaseException:
+            await database.close()
+            raise
         return cls(database, settings)
 
     @classmethod
@@ -86,13 +103,18 @@ class Store:
                 f"There is no database at {str(path)!r}.",
                 hint="Point BYLEAVE_HOME or BYLEAVE_DATABASE_URL at the server's, or start a server first.",
             )
-        with _told_in_words(path):
+        with told_in_words(path):
             check_up_to_date(path)
             database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
 
     async def check_writable(self) -> None:
-        """Raise what keeps the record from being written, found out by writing: one page, which says what it said."""
+        """Raise what keeps the record from being written, found out by writing: one page, which says what it said.
+
+        A damaged page may be any other, so damage that was met once is raised until the next start.
+        """
+        if self.database.damage is not None:
+            raise self.database.damage
         await self.database.write(lambda transaction: transaction.change("PRAGMA user_version = 0"), relaxed=True)
 
     async def close(self) -> None:
@@ -110,7 +132,7 @@ def sqlite_path(url: str) -> Path:
 
 
 @contextmanager
-def _told_in_words(path: Path) -> Generator[None]:
+def told_in_words(path: Path) -> Generator[None]:
     """Turn SQLite's error about a record into a ConfigurationError with a hint."""
     try:
         yield

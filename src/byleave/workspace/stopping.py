@@ -1,19 +1,19 @@
 """Deadlines and cancellation of calls, and the error for files that drifted after approval.
 
 A timer can fire late, after the machine slept or while the loop is busy. So code about to change something checks the
-clock itself, right before. It is the wall clock: the monotonic one stops while a machine sleeps. `DriftedError` serves
-commands that would run files (`sandbox.bound_files`) and writes that would replace one (`files.writing`). Nothing here
-ends what already runs or reads a file.
+clock itself, right before. The clock is `steady`: it runs on while the machine sleeps, and setting the wall clock does
+not change it. `DriftedError` serves commands that would run files (`sandbox.bound_files`) and writes that would replace
+one (`files.writing`). Nothing here ends what already runs or reads a file.
 """
 
 import asyncio
 import threading
-import time
 from contextlib import suppress
 from typing import TypeVar
 
 from byleave.protocol.errors import ExecutionCancelled, RefusedError
 from byleave.protocol.states import ErrorType
+from byleave.protocol.wire import steady
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ async def outlast(work: asyncio.Future[T]) -> T:
 
 
 def is_late(until: float | None) -> bool:
-    """True if a time (seconds since 1970) has passed. None never passes."""
-    return until is not None and time.time() >= until
+    """True if a time (on the clock `steady`) has passed. None never passes."""
+    return until is not None and steady() >= until
 
 
 def refuse_late(until: float | None) -> None:

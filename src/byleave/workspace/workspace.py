@@ -224,7 +224,7 @@ class Workspace:
         `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
         only the one it names (by its real path); else DriftedError.
         `record_as`: keep the changes of a write or a command under this id, so that they can be undone.
-        `until`: nothing takes effect after this time (seconds since 1970); ExecutionCancelled says that nothing did.
+        `until`: nothing takes effect after this time (on the clock `steady`); ExecutionCancelled says that nothing did.
         `asked`: True if a person was asked about this very call. Otherwise a command can neither read secrets nor
         change files that something executes or trusts, and a write must name the real path. LOW calls are never asked.
         """

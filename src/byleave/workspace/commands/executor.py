@@ -107,7 +107,7 @@ class CommandExecutor:
 
         `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
         `asked`: True if a person was asked about this very call. LOW calls are never asked.
-        `until`: it is not started after this time (seconds since 1970).
+        `until`: it is not started after this time (on the clock `steady`).
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")

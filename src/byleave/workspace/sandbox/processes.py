@@ -147,7 +147,7 @@ async def run_process(
 ) -> Ended:
     """Run to the end, until time is up, until it printed nothing for too long, or until cancelled.
 
-    `until`: it is not started after this time (seconds since 1970).
+    `until`: it is not started after this time (on the clock `steady`).
     """
     refuse_late(until)
     process = _start(launch)

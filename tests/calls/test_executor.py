@@ -216,6 +216,18 @@ async def test_secrets_in_parameters_reach_the_client_but_not_the_record(desk: D
     assert row.true_params is None
 
 
+@pytest.mark.promise("D")
+async def test_a_reason_shows_the_person_what_could_act_and_the_record_masks_it(desk: Desk) -> None:
+    push = {"command": "git", "args": ["push", "https://me:hunter2$x1@host.example/r", "main"]}
+    row = await desk.executor.call("execute_command", push, desk.session, until_asked=True)
+    approval = await desk.next_approval()
+    assert "hunter2$x1" in approval.findings[0].reason
+    assert "hunter2" not in str(row.to_wire().reasons)
+    refused = await desk.executor.execute_tool("read_file", {"path": "../PASSWORD=hunter2$x1"}, desk.session.id)
+    assert "leads out of the workspace" in (refused.error or "")
+    assert "hunter2" not in (refused.error or "")
+
+
 async def test_a_failed_report_keeps_its_kind(desk: Desk) -> None:
     async with desk.client(
         lambda signal: FailedReport(status="failed", error="No such file: 'a.txt'.", error_type=ErrorType.TOOL_ERROR)

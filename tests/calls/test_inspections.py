@@ -41,6 +41,16 @@ async def test_the_question_shows_what_would_run_and_is_bound_to_it(desk: Desk) 
     assert approval.digest == signals[0]["digest"]
 
 
+async def test_the_question_says_when_the_content_of_what_runs_is_not_shown(desk: Desk) -> None:
+    hidden = seen().files[0].model_copy(update={"text": None, "note": "It is not text."})
+    async with desk.client(lambda signal: completed(), sees=lambda request: Inspection(files=[hidden])):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        approval = await desk.next_approval()
+        assert "Its content is not shown here. It is not text." in approval.description
+        await desk.approvals.reject_tool(approval.id, "alice")
+        await call
+
+
 async def test_nobody_is_asked_before_the_machine_has_looked(settings: ServerSettings) -> None:
     async with open_desk(settings) as desk:
         async with desk.client(lambda signal: completed()):

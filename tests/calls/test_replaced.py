@@ -108,6 +108,15 @@ async def test_an_append_shows_the_whole_file_as_it_would_be(desk: Desk) -> None
     assert (shown.before, shown.after) == ("one\ntwo\n", "one\ntwo\nthree\n")
 
 
+async def test_the_question_names_the_file_behind_a_link_whatever_it_is_called(desk: Desk) -> None:
+    path = "API_TOKEN=x1y2z3"
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there(path=path)):
+        await desk.executor.call(*WRITE, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+    assert f"Behind a link: what is written is '{path}'." in approval.description
+    assert f"It replaces '{path}' as it is now" in approval.description
+
+
 async def test_a_new_file_is_told_as_new(desk: Desk) -> None:
     async with desk.client(lambda signal: completed()):
         await desk.executor.call(*WRITE, desk.session, until_asked=True)

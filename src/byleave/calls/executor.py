@@ -168,7 +168,7 @@ class ToolExecutor:
         """The step that the verdict, the mode and the client allow."""
         tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
         if verdict.refused or params is None:
-            return Refusal(verdict.message, verdict.error_type or ErrorType.REFUSED)
+            return Refusal(mask_text(verdict.message), verdict.error_type or ErrorType.REFUSED)
         cleared = _cleared(verdict, mode)
         if cleared is not None:
             return cleared
@@ -257,7 +257,7 @@ class ToolExecutor:
             if isinstance(step, Question):
                 outcome = Inspected(step, judgement.verdict, row.digest)
             elif isinstance(step, Refusal):
-                outcome = Refusal(mask_text(step.error), step.error_type)
+                outcome = step
             else:
                 continue
             await resolve_inspection(self._store, row, outcome, client_id=client.client_id)

@@ -271,7 +271,7 @@ def _replaced(
     file: SeenFile, params: JsonObject, written_at: str | None, workspace: str | None, now: datetime
 ) -> list[str]:
     """The file that would be replaced, in one or two sentences."""
-    name, lines = safe_text(mask_text(file.path)), list[str]()
+    name, lines = safe_text(file.path), list[str]()
     if posixpath.normpath(check_path(params["path"], workspace=workspace).relative) != file.path:
         lines.append(f"Behind a link: what is written is '{name}'.")
     if file.sha256 == MISSING:
@@ -297,6 +297,8 @@ def _seen(file: SeenFile, written_at: str | None, now: datetime) -> str:
     when, name = _age(file, written_at, now), safe_text(file.path)
     digest = file.sha256[:SHOWN_DIGITS]
     part = " Only its beginning is shown here; open the file to see all of it." if file.shortened else ""
+    if file.text is None and file.size != 0:
+        part = f" Its content is not shown here. {file.note or ''}".rstrip()
     return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it.{part}"
 
 

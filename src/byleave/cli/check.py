@@ -129,7 +129,7 @@ def _answer(gate: Gate, disk: DryRun, line: bytes, root: str) -> dict[str, Any]:
 
 
 def _line(verdict: Verdict) -> dict[str, Any]:
-    return {"verdict": verdict.level.value, "reasons": verdict.reasons}
+    return {"verdict": verdict.level.value, "reasons": [mask_text(reason) for reason in verdict.reasons]}
 
 
 LONGEST_LINE = 2000

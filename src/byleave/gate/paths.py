@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from byleave.gate.text.characters import LOOKALIKE_SLASHES, escaped, hidden_in, plain_form
-from byleave.gate.text.secrets import mask_text
+from byleave.gate.text.secrets import cover_inert, mask_text
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
 MAX_NAME_BYTES = 255
@@ -120,8 +120,8 @@ def _check_new_name(relative: str) -> Finding | None:
 
 
 def quoted(text: str, limit: int = 120) -> str:
-    """A name inside a sentence: quoted, visible, of bearable length, without secrets. Reasons are recorded."""
-    masked = mask_text(text[:MAX_PATH_BYTES])
+    """A name inside a sentence: quoted, visible, of bearable length, masked as in a question; the record masks more."""
+    masked = mask_text(text[:MAX_PATH_BYTES], cover_inert)
     shown = masked[:limit]
     if hidden_in(shown) is not None:
         shown = "".join(escaped(c) if hidden_in(c) else c for c in shown)

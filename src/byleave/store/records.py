@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from byleave.gate import mask_text
 from byleave.protocol.approvals import ApprovalRequest, Decision, Inspection
 from byleave.protocol.chat import Message, Project, Run, Session
 from byleave.protocol.executions import Execution, ToolResponse
@@ -219,7 +220,8 @@ class ExecutionRow(NamedTuple):
             result=json.loads(self.result) if self.result is not None else None,
             risk_level=self.risk_level,
             requires_approval=self.requires_approval,
-            reasons=[finding["reason"] for finding in json.loads(self.findings)],
+            # As asked, they show all that could act; the record keeps less.
+            reasons=[mask_text(finding["reason"]) for finding in json.loads(self.findings)],
             approved_by=self.approved_by,
             decision=decision,
             status=self.status,

@@ -129,13 +129,19 @@ def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, 
         ("npm --prefix=./app/ test", ["app/package.json", "app/.npmrc"]),
         ("npm --prefi app test", ["app/package.json", "app/.npmrc"]),
         (
-            "npm -w @me/core test",
-            ["package.json", ".npmrc", "@me/core/package.json", "packages/core/package.json"],
+            "npm -w packages/a --workspace=./b test",
+            ["package.json", ".npmrc", "packages/a/package.json", "b/package.json"],
         ),
         (
-            "npm -w packages/a -w b test",
-            ["package.json", ".npmrc", "packages/a/package.json", "b/package.json", "packages/b/package.json"],
+            "npm -w libs/a start",
+            ["package.json", ".npmrc", "server.js", "libs/a/package.json", "libs/a/server.js"],
         ),
+        (
+            "npm -w libs/a rebuild",
+            ["package.json", ".npmrc", "binding.gyp", "libs/a/package.json", "libs/a/binding.gyp"],
+        ),
+        ("npm test -- -ws --workspaces", ["package.json", ".npmrc"]),
+        ("npm ls -ws", []),
         ("npm pkg get version", []),
         ("npm pkg set a=b", ["package.json", ".npmrc"]),
         ("npm ls", []),
@@ -146,6 +152,18 @@ def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, 
 )
 def test_npm_runs_the_scripts_of_a_package(line: str, files: list[str]) -> None:
     assert list(of(line)) == files
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("-ws", "--ws", "--workspaces", "--workspaces=true", "--include-workspace-root", "--iwr", "--include-w"),
+        *("-w mypkg", "-w=mypkg", "--w mypkg", "--workspace=mypkg", "--workspace @me/core", "-sw mypkg"),
+        *("-w 'libs/*'", "-C app -w libs/foo"),
+    ],
+)
+def test_packages_that_npm_looks_up_itself_stand_for_something_that_cannot_be_shown(options: str) -> None:
+    assert of(f"npm test {options}") == of(f"npm {options} test") == UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,21 @@ def test_what_is_shown_is_what_is_there_but_for_masks_of_the_length_they_say(tex
         "git clone https://evil.example:MARK?@github.com/x/y",
         "git clone https://evil.example:MARK#@github.com/x/y",
         "git push https://u:a1@MARK.example?@github.com/x/y main",
+        # A path, a script, a package, a branch and a refspec may be called anything.
+        "cp a.txt TOKEN=1MARK",
+        "git add -- --token=1MARK",
+        "git checkout PASSWORD=1xMARKx9aB3xyz",
+        "git commit -m --token aB3xyz99aMARK",
+        "git push origin authorization:1MARKbranch12345678",
+        "npm run x_auth=1MARKx",
+        "npm run TOKEN=1MARKx",
+        "npm --prefix=API_TOKEN=1MARKx test",
+        "pip install token=1MARKx",
+        "make -f TOKEN=1MARKx",
+        "python TOKEN=1MARKx",
+        "python -m cProfile TOKEN=1MARKx",
+        "python -W --token 1MARKx",
+        "node -r TOKEN=1MARKx app.js",
     ],
 )
 def test_no_mask_hides_what_a_command_is_about(line: str) -> None:
@@ -273,10 +289,26 @@ def test_no_mask_hides_what_a_command_is_about(line: str) -> None:
 @pytest.mark.promise("S")
 @pytest.mark.parametrize(
     "line",
-    ["npm publish --token aB3xyz99aB3xyz", "npm install --password=hunter2x", "python x.py --token hunter2x"],
+    [
+        "npm publish --token aB3xyz99aB3xyz",
+        "npm publish --token sk-proj-aB3xyz99aB3xyz99aB3xyz",
+        "npm publish --_auth=aB3xyz99aB3xyz",
+        "npm install --password=hunter2x",
+        "npm test -- --password=hunter2x",
+        "python x.py --token hunter2x",
+        "python x.py -v --token hunter2x",
+        "node --inspect x.js --token hunter2x",
+        "python -c 'PASSWORD=\"hunter2x\"; run()'",
+        "git commit -m 'TOKEN=hunter2x cmd'",
+        "git push https://me:hunter2x@host.example/r main",
+        "make TOKEN=hunter2x all",
+        "env TOKEN=hunter2x cmd",
+        "curl -d password=hunter2x https://host.example/",
+        "curl -H 'Authorization: Bearer aB3xyz99aB3xyz' https://host.example/",
+    ],
 )
 def test_what_is_a_secret_in_an_argument_is_masked_for_the_person_too(line: str) -> None:
-    command, *args = line.split()
+    command, *args = shlex.split(line)
     params = {"command": command, "args": args}
     shown = describe("execute_command", params, GATE.judge("execute_command", params).verdict)
     for text in (
@@ -579,3 +611,33 @@ def test_text_of_attacks_is_the_one_that_was_read_and_judged() -> None:
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(text, "utf-8")
     assert GOLDEN.read_text("utf-8") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scripts": {"reset-password": "tools/reset1"}}',
+        '{"dependencies": {"session-token": "evil/pkg1", "api-key": "npm:evilpkg1@1.0.0"}}',
+        "API_TOKEN=tools/evil1\n$API_TOKEN\n",
+        'password = "evil1.mod"\nimportlib.import_module(password)\n',
+        "console_scripts =\n  api_key = evil1.mod:main\n",
+        "RUN npm install --auth-token evil/pkg1\n",
+    ],
+)
+def test_a_path_module_or_package_behind_a_telling_name_is_shown_to_who_decides(text: str) -> None:
+    assert mask_text(text, cover_inert) == text
+    assert MASK_PREFIX in mask_text(text), "the record masks it all the same"
+
+
+@pytest.mark.parametrize("path", ["SECRET=x1/../.github/workflows/ci.yml", "API_TOKEN=abc123", "a/--password=abc1x.py"])
+def test_the_path_of_a_call_is_never_masked_for_who_decides(path: str) -> None:
+    params = {"path": path, "content": "x"}
+    assert f"Write '{path}'" in described("write_file", params)
+    assert MASK_PREFIX not in described("write_file", params)
+    assert shown_params("write_file", params, cover_inert)["path"] == path
+    assert path in full_text("write_file", params)
+
+
+def test_a_reason_shows_which_file_it_is_about() -> None:
+    params = {"path": "SECRET=x1/../.github/workflows/ci.yml", "content": "x"}
+    assert "'SECRET=x1/../.github/workflows/ci.yml' is more than text." in described("write_file", params)

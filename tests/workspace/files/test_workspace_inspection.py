@@ -94,14 +94,46 @@ async def test_what_could_act_in_a_script_is_never_masked(workspace: Workspace, 
     assert "TOKEN=[masked:token, 8 characters]" in seen.text
 
 
-async def test_files_that_hold_secrets_or_no_text_are_bound_but_not_shown(workspace: Workspace, place: Place) -> None:
+async def test_a_file_that_runs_is_shown_whatever_its_name_with_its_secrets_masked(
+    workspace: Workspace, place: Place
+) -> None:
     place.file("package.json", json.dumps({"scripts": {"test": "x"}}))
-    place.file(".npmrc", "//registry.example.org/:_authToken=abc")
-    place.file("app.pyz", b"PK\x03\x04\x00\x00")
+    place.file(".npmrc", "script-shell=tools/x\n//registry.example.org/:_authToken=aB3xyz99aB3xyz99\n")
+    place.file("client_secret_check.py", GOOD)
     npmrc = (await inspected(workspace, "npm", "test")).files[1]
-    assert (npmrc.path, npmrc.text, len(npmrc.sha256)) == (".npmrc", None, 64)
+    masked = "//registry.example.org/:_authToken=[masked:token, 16 characters]\n"
+    assert (npmrc.path, npmrc.text) == (".npmrc", f"script-shell=tools/x\n{masked}")
+    (script,) = (await inspected(workspace, "python", "client_secret_check.py")).files
+    assert (script.text, script.note) == (GOOD.decode(), None)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "problem"),
+    [
+        ("-ws", "It cannot be told which files this would run"),
+        ("--workspace=mypkg", "It cannot be told which files this would run"),
+        ("--workspace=./libs", "There is no 'libs/package.json'"),
+        ("--workspace=libs/foo", None),
+    ],
+)
+async def test_the_scripts_of_another_package_run_only_when_they_are_shown(
+    workspace: Workspace, place: Place, chosen: str, problem: str | None
+) -> None:
+    place.file("package.json", json.dumps({"workspaces": ["libs/*"], "scripts": {"test": "echo root"}}))
+    place.file("libs/foo/package.json", json.dumps({"name": "mypkg", "scripts": {"test": "echo member"}}))
+    inspection = await inspected(workspace, "npm", "test", chosen)
+    if problem is None:
+        assert [file.text for file in inspection.files] == ['"test": "echo root"', None, '"test": "echo member"']
+    else:
+        assert (inspection.files, (inspection.problem or "").startswith(problem)) == ([], True)
+
+
+async def test_a_file_that_is_no_text_is_bound_and_a_note_says_that_it_is_not_shown(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("app.pyz", b"PK\x03\x04\x00\x00")
     (archive,) = (await inspected(workspace, "python", "app.pyz")).files
-    assert (archive.text, archive.sha256) == (None, sha(b"PK\x03\x04\x00\x00"))
+    assert (archive.text, archive.sha256, archive.note) == (None, sha(b"PK\x03\x04\x00\x00"), "It is not text.")
 
 
 @pytest.mark.parametrize(
@@ -309,6 +341,18 @@ async def test_a_command_that_rewrites_what_it_runs_may_do_so(workspace: Workspa
     assert json.loads(package.read_text())["version"] == "2.0.0"
     with pytest.raises(DriftedError):
         await run(workspace, bound, "npm", "version", "--no-git-tag-version", "3.0.0")
+
+
+async def test_an_npmrc_of_the_workspace_cannot_swap_the_shell_that_runs_scripts(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("package.json", json.dumps({"scripts": {"test": "echo as shown"}}))
+    place.file("tools/x", "#!/bin/sh\necho swapped\n").chmod(0o755)
+    place.file(".npmrc", "script-shell=tools/x\n")
+    bound = (await inspected(workspace, "npm", "test")).bound
+    result = await run(workspace, bound, "npm", "test")
+    assert result.stdout.endswith("as shown\n")
+    assert "swapped" not in result.stdout
 
 
 async def test_a_script_of_a_package_runs_as_it_was_shown(workspace: Workspace, place: Place) -> None:

@@ -6,6 +6,7 @@ later is a change like any other. What the files themselves load (imports, packa
 looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody can look at it, so nobody approves it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,8 @@ _NPM_INSTALLS = _names(
     """ci clean-install ic install-clean isntall-clean install i in ins inst insta instal isnt isnta isntal isntall add
     update up upgrade udpate install-test it cit install-ci-test clean-install-test rebuild rb link ln"""
 )
+_MEMBER_PATH = re.compile(r"\./[\w./-]+|(?!@)[\w.-]+/[\w./-]+")
+"""A path: no package's name is spelled so, and it holds no pattern."""
 _PYTEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
@@ -234,11 +237,31 @@ def _npm(line: Line) -> Iterable[str]:
         names.append("binding.gyp")  # built, and so run, where there is one
     if subcommand in ("start", "restart"):
         names.append("server.js")  # what `npm start` runs without a script of that name
-    directories = line.values("-C", "--prefix") or [""]
-    found = [path for directory in directories for path in _join(directory, *names)]
-    for member in line.values("-w", "--workspace"):
-        found += [f"{member}/package.json", f"packages/{member.rpartition('/')[2]}/package.json"]
+    directories = line.values("-C", "--prefix")
+    members = _npm_members(line)
+    if members is None or (members and directories):
+        return UNKNOWN
+    found = [path for directory in directories or [""] for path in _join(directory, *names)]
+    found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]
     return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
+
+
+def _npm_members(line: Line) -> list[str] | None:
+    """Directories of the packages that -w names; None where packages are chosen that the line does not locate.
+
+    By a name, or as all of them, npm finds packages in the files. It takes abbreviations, clusters and any number of
+    dashes, so every option that may choose packages counts.
+    """
+    own = line.args[: line.args.index("--")] if "--" in line.args else line.args
+    for arg in own:
+        option = arg.partition("=")[0]
+        name = option.lstrip("-")
+        if option == name or option in ("-w", "--workspace") or name == "workspaces-update":
+            continue
+        if name.startswith(("w", "iwr", "include-w")) or (option[:2] != "--" and "w" in name):
+            return None
+    members = line.values("-w", "--workspace")
+    return members if all(_MEMBER_PATH.fullmatch(member) for member in members) else None
 
 
 def _npm_subcommand(line: Line) -> str:

@@ -22,7 +22,7 @@ from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts
+from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts, whole_characters
 from .secrets import MASK_PREFIX, Cover, cover, cover_inert, cover_nothing, mask_arguments, mask_text, mask_value
 
 MAX_SHOWN_CONTENT = 16 * 1024
@@ -153,8 +153,8 @@ def _names(params: JsonObject) -> list[str]:
 def _describe_read(params: JsonObject) -> str:
     start, end = params.get("start_line"), params.get("end_line")
     if start is None and end is None:
-        return f"Read {quote(params['path'])}"
-    return f"Read lines {start or 1} to {end or 'the last'} of {quote(params['path'])}"
+        return f"Read {quote(params['path'], cover_nothing)}"
+    return f"Read lines {start or 1} to {end or 'the last'} of {quote(params['path'], cover_nothing)}"
 
 
 def _describe_write(params: JsonObject) -> str:
@@ -162,8 +162,8 @@ def _describe_write(params: JsonObject) -> str:
     size = len(content.encode("utf-8", "surrogatepass"))
     amount = f"{_counted(size, 'byte')}, {_counted(_line_count(content), 'line')}"
     if params.get("mode") == "append":
-        return f"Append to {quote(params['path'])}: {amount}"
-    return f"Write {quote(params['path'])}, replacing the file if there is one: {amount}"
+        return f"Append to {quote(params['path'], cover_nothing)}: {amount}"
+    return f"Write {quote(params['path'], cover_nothing)}, replacing the file if there is one: {amount}"
 
 
 def _line_count(text: str) -> int:
@@ -182,7 +182,7 @@ def _describe_command(params: JsonObject) -> str:
 
 def _describe_list(params: JsonObject) -> str:
     below = " and all below it" if params.get("recursive") else ""
-    return f"List {quote(params['path'])}{below}, names like {quote(params.get('pattern', '*'))}"
+    return f"List {quote(params['path'], cover_nothing)}{below}, names like {quote(params.get('pattern', '*'))}"
 
 
 def _describe_search(params: JsonObject) -> str:
@@ -190,7 +190,7 @@ def _describe_search(params: JsonObject) -> str:
     only = f", only files like {quote(params['glob'])}" if params.get("glob") else ""
     case = "" if params.get("case_sensitive", True) else ", upper and lower case alike"
     most = _at_most(params, MAX_MATCHES)
-    return f"Search {quote(params['path'])} for {what} {quote(params['pattern'])}{case}{only}{most}"
+    return f"Search {quote(params['path'], cover_nothing)} for {what} {quote(params['pattern'])}{case}{only}{most}"
 
 
 def _describe_web(params: JsonObject) -> str:
@@ -230,7 +230,7 @@ def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> st
             lines.append(f"{label} ({len(items)}):")
             lines += [f"  {number}: {quote(str(item), cover_nothing)}" for number, item in enumerate(items, 1)]
         else:
-            lines.append(f"{label}: {quote(value, cover) if isinstance(value, str) else safe_text(str(value))}")
+            lines.append(f"{label}: {quote(value, cover_nothing) if isinstance(value, str) else safe_text(str(value))}")
     return "\n".join(lines)
 
 
@@ -254,6 +254,8 @@ def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
     if not isinstance(masked, dict):
         return {"withheld": masked}
     shown = cast("JsonObject", masked)
+    if cover in (cover_inert, cover_nothing) and isinstance(params.get("path"), str):
+        shown = {**shown, "path": whole_characters(params["path"])}  # it says which file, whatever it looks like
     command, args = params.get("command"), params.get("args")
     if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
         # What an argument means depends on the command: `-p` of one is a port, of another a password.

@@ -25,8 +25,11 @@ _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
 """In an address also signs that decide which part of it is the host."""
 
 _BY_PLACE = frozenset({"option", "password", "token", "secret", "key", "credential"})
-_NO_NAME = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-9_]{12,}")
+NO_NAME = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-9_]{12,}")
 """Letters of both cases and digits, no other sign: no package, host or path is spelled so."""
+
+_NAMES_CODE = re.compile(r"[/:@]|^[A-Za-z_][\w-]*(?:\.[\w-]+)+$")
+"""A path, address, package with its version, or module: `"reset-password": "tools/x1"` is a script that runs."""
 
 
 def cover(kind: str, value: str) -> str:
@@ -37,16 +40,15 @@ def cover(kind: str, value: str) -> str:
 def cover_inert(kind: str, value: str) -> str:
     """For calls, which people decide about: only what could not be code is covered, and its length is said."""
     inert = _INERT_BEFORE_HOST if kind == "url-password" else _INERT
-    if not inert.fullmatch(value):
+    if not inert.fullmatch(value) or (kind in _BY_PLACE and _NAMES_CODE.search(value)):
         return value
     return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
 
 
 def cover_word(kind: str, value: str) -> str:
-    """As `cover_inert`, for one argument of a command: behind an option that a program does not know, or a colon,
-    may stand a package, a branch or a host. So what only its place makes a secret is covered where it is no name."""
-    is_name = kind in _BY_PLACE and not _NO_NAME.fullmatch(value)
-    return value if is_name else cover_inert(kind, value)
+    """As `cover_inert`, for one argument of a command: it may be a path, a package, a branch or a script, whatever name
+    it holds. So only a key that its own form tells is covered."""
+    return value if kind in _BY_PLACE or kind in _BY_WORDS else cover_inert(kind, value)
 
 
 def cover_nothing(kind: str, value: str) -> str:
@@ -340,6 +342,7 @@ _WORDS = (
         r"echo\s{1,4}[\"']?[\w-]{1,64}:([^\s\"'|]{3,128})[\"']?\s{0,4}\|\s{0,4}(?:sudo\s{1,4})?chpasswd",
     ),
 )
+_BY_WORDS = frozenset(form.kind for form in _WORDS)
 _KEYS: tuple[Format, ...] = (
     *(_key(kind, prefix, body) for kind, prefixes, body in _PREFIXED for prefix in prefixes.split()),
     *(_bare(kind, prefix, body) for kind, prefixes, body in _BARE for prefix in prefixes.split()),

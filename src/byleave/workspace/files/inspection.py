@@ -22,6 +22,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_inert, mask_text, secret_name
+from byleave.gate.commands.scripts import UNKNOWN
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -39,6 +40,9 @@ _CHUNK = 1 << 20
 _HEAD = 256 * 1024
 """Enough for every package.json that is one."""
 _MAX_PROBLEM = 400
+_NOT_TEXT = "It is not text."
+_UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
+_UNKNOWN_NPM = f"{_UNKNOWN_FILES} Name each package by its directory: -w packages/a."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
     """The files that a command runs, as they are now; refused where its program is not installed."""
     try:
         find_program(command.program, paths.root)
+        if command.runs == UNKNOWN:
+            raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_FILES)
         call = _Call(command)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
@@ -133,8 +139,14 @@ class _Call:
             raise ToolFailure(f"There is no {self._runs[0]!r} in the workspace.")
         for look in looks:
             directory, _, name = look.path.rpartition("/")
+            if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
+                self._refuse_other_package(look)
             if self._program == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
                 self._refuse_other_main(directory, look)
+
+    def _refuse_other_package(self, look: Look) -> None:
+        if "package.json" in self._runs:  # so it is one of -w; of --prefix it would stand alone
+            raise ToolFailure(f"There is no {look.path!r}, so which packages -w chooses cannot be told.")
 
     def _refuse_other_main(self, directory: str, look: Look) -> None:
         package = _package(look.head)
@@ -147,9 +159,8 @@ class _Call:
             )
 
     def seen(self, look: Look) -> SeenFile:
-        text = None
-        if look.sha256 != MISSING and not secret_name(look.path) and not secret_name(look.real or ""):
-            text = self._text(look)
+        # Shown whatever its name: .npmrc names a shell, `client_secret_check.py` is a script like any other.
+        text = None if look.sha256 == MISSING else self._text(look)
         # Masked in more than is shown: half a secret no longer looks like one.
         shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_inert)
         return SeenFile(
@@ -159,6 +170,7 @@ class _Call:
             modified_at=look.modified_at,
             text=None if shown is None else shown[:MAX_SEEN_TEXT],
             shortened=shown is not None and len(shown) > MAX_SEEN_TEXT,
+            note=_NOT_TEXT if text is None and look.sha256 != MISSING else None,
         )
 
     def _is_package(self, look: Look) -> bool:
@@ -379,7 +391,7 @@ def _text(data: bytes, path: str, real: str) -> tuple[str | None, str | None]:
     if secret_name(path) or secret_name(real):
         return None, "Its name says that it may hold secrets, so its content is not shown."
     if b"\x00" in data:
-        return None, "It is not text."
+        return None, _NOT_TEXT
     try:
         text = data.decode("utf-8") if len(data) <= _KEPT else ""
     except UnicodeDecodeError:

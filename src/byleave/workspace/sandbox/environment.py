@@ -251,6 +251,7 @@ def clean_environment(workspace: Path, home: str) -> dict[str, str]:
         "npm_config_update_notifier": "false",
         "npm_config_fund": "false",
         "npm_config_audit": "false",
+        "npm_config_script_shell": "/bin/sh",  # stronger than a .npmrc of the workspace
     }
 
 

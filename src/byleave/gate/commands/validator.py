@@ -117,7 +117,7 @@ def _listed(allowed: frozenset[str]) -> str:
 
 
 def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
-    """Too many or too long arguments."""
+    """A finding for too many or too long arguments, or None."""
     if len(args) > MAX_ARGUMENTS:
         return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
     size = len(command) + sum(map(len, args)) + len(args)

@@ -166,9 +166,9 @@ def covers(
 ) -> bool:
     """True if a class lets a call run without asking.
 
-    `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths changed in this
-    session by calls that did not ask (`leaves_unseen`) and not shown to a person since; while there are any but
-    `NEVER_CODE`, no rule covers a call that runs code of the workspace.
+    `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths changed by calls
+    that did not ask (`leaves_unseen`) and not shown to a person since; while one of them may be code (`NEVER_CODE` is
+    not), no rule covers a call that runs code of the workspace.
     """
     if not may_be_granted(call, level=level, always_asks=always_asks) or problem_with(rule) is not None:
         return False
@@ -372,7 +372,7 @@ def _rules_for(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | Non
 
 
 def _write_rules(path: str | None) -> Iterable[GrantRule | None]:
-    """Yield rules for the file, for its kind beside it, for its directory and for the topmost directory."""
+    """Yield rules for the file, for its extension beside it, for its directory and for the topmost directory."""
     if path is None or set("*?") & set(path):
         return  # no pattern matches this name alone
     directory, _, name = path.rpartition("/")

@@ -56,7 +56,7 @@ def _kept_secret(path: Path) -> bytes:
             try:
                 with os.fdopen(descriptor, "w") as file:
                     file.write(secrets.token_hex(32))
-                # A link fails if the file exists, so two servers that start at once get the same secret.
+                # `os.link` fails if the file exists, so two servers that start at once get the same secret.
                 os.link(fresh, path)
             except FileExistsError:
                 pass

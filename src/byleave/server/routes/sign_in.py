@@ -1,8 +1,8 @@
 """Signing in with a one-time link, as a browser or as a program, and signing out.
 
 The cookie of a sign-in is HttpOnly and SameSite=Strict, has the scopes chat and approve only, and authorizes nothing
-without its key (`page_key`). A link signs a browser in at once if it was typed or opened from outside the browser. If
-another page led there, or another user is signed in, the page asks first: the link may be someone else's, and a person
+without its key (`auth.tokens`). A link signs a browser in at once if it was typed or opened from outside the browser.
+If another page led there, or another user is signed in, a page asks first: the link may be someone else's, and a person
 must not act under another name unawares.
 
 Programs exchange a link for a token, with no more scopes than the asker of the link has. Pages may not exchange, not

@@ -70,13 +70,17 @@ _PROTECTED = tuple(_group(entry) for entry in _DATA["protected"])
 _TRUSTED = tuple(_group(entry) for entry in _DATA["trusted"])
 _SECRET = _group(_DATA["secrets"])
 _SECRET_STEMS: frozenset[str] = frozenset(_DATA["secrets"]["data_stems"])
+_SECRET_WORDS: tuple[str, ...] = tuple(_DATA["secrets"]["data_words"])
+_MARKS: frozenset[str] = frozenset(_DATA["secrets"]["marks"])
 _SECRET_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["data_endings"])
 _NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
 _NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
 _AMBIGUOUS: frozenset[str] = frozenset(_DATA["secrets"]["ambiguous"])
 _UNLESS_BELOW: frozenset[str] = frozenset(_DATA["secrets"]["unless_below"])
 _UNLESS_WITHIN: frozenset[str] = frozenset(_DATA["secrets"]["unless_within"])
+_UNLESS_WORDS: frozenset[str] = frozenset(_DATA["secrets"]["unless_words"])
 _COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["copies"])
+_ENDING_COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["ending_copies"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,9 @@ def secret_globs() -> NameGlobs:
     entry = _DATA["secrets"]
     stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*"))
     globs = _globs([entry])
-    copies = (f"*{ending}" for ending in entry["copies"])
-    return NameGlobs(globs.directories, (*globs.files, *stems, *entry["ambiguous"], *copies, "#*#"))
+    words = (f"*{spelled}*" for word in entry["data_words"] for spelled in {word, word.replace("_", "-")})
+    copies = (f"*{ending}" for ending in (*entry["copies"], *entry["ending_copies"]))
+    return NameGlobs(globs.directories, (*globs.files, *stems, *words, *entry["ambiguous"], *copies, "#*#"))
 
 
 def trusted_globs(*, installed: bool = False) -> NameGlobs:
@@ -148,6 +153,9 @@ def _copied(name: str) -> Iterator[str]:
     bare = name.strip("#")
     while bare.endswith(_COPIES):
         bare = bare.removesuffix(next(ending for ending in _COPIES if bare.endswith(ending)))
+    stem, dot, ending = bare.rpartition(".")
+    if "." in stem and dot + ending in _ENDING_COPIES:
+        bare = stem
     if bare and bare != name:
         yield from (bare, bare.removeprefix(".") or bare)
 
@@ -160,7 +168,14 @@ def _holds_secrets(names: tuple[str, ...]) -> bool:
         return True
     stem, *within = last.lstrip(".").split(".")
     ending = within.pop() if within else ""
-    return stem in _SECRET_STEMS and ending in _SECRET_ENDINGS and _UNLESS_WITHIN.isdisjoint(within)
+    words = stem.replace("-", "_").split("_")
+    if ending not in _SECRET_ENDINGS or not _UNLESS_WITHIN.isdisjoint((*within, *words)):
+        return False
+    if not _UNLESS_WORDS.isdisjoint(words):
+        return False
+    while len(words) > 1 and words[-1] in _MARKS:
+        words.pop()
+    return stem in _SECRET_STEMS or f"_{'_'.join(words)}".endswith(tuple(f"_{word}" for word in _SECRET_WORDS))
 
 
 T = TypeVar("T")

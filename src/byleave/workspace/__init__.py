@@ -1,11 +1,11 @@
-"""The user's machine: executes a call that the gate has passed, inside one directory, in a sandbox.
+"""Execution on the user's machine: runs calls that the gate has passed, inside one directory, in a sandbox.
 
-Start at `workspace.py`. Files are opened beneath the workspace by the kernel (`paths`, `files`, `writing`, `listing`),
-searches are bounded (`search`), commands run in bubblewrap (`commands`, `sandbox`, `bubblewrap`, `processes`), web
-searches go to the one configured provider (`web`). What calls change is kept (`undo`, `effects`, `snapshots`) and can
-be brought back (`restoring`). What a command would run is looked at (`inspection`) and held while
-it starts (`pins`). Nothing here decides about risk or approval. The names below are brought in when they are asked for:
-who looks at what can be undone needs no sandbox.
+Start at `workspace.py`. The kernel opens files beneath the workspace (`paths`, `files`); paths that the rules deny
+stay out of every tool's reach (`denied_paths`, `rulings`). Searches are bounded (`search`), commands run in a sandbox
+(`commands`, `sandbox`), web searches go to the one configured provider (`web`). Files that a command would run are
+inspected before a person is asked (`files.inspection`) and held while it starts (`sandbox.bound_files`). Changes are
+kept and can be undone (`undo`). Nothing here decides about risk or approval. The names below are imported on first
+use: the undo history needs no sandbox.
 """
 
 import importlib

@@ -1,10 +1,10 @@
-"""Paths that the owner's rules deny, kept out of a tool's reach however it gets there.
+"""Paths that the owner's rules deny, kept out of every tool's reach.
 
 The gate judges the words of a call. `DeniedPaths` keeps the same denials true afterwards: listings and searches leave
-denied paths out, a file tool lets go of a file whose real path is denied, and `masked` names what the sandbox must
-cover so that no command can open it. Only denials of paths alone count (no command, no options); one that
-names a tool binds that tool. Patterns mean what they mean to the gate. Where it cannot look everywhere it says so and
-nothing runs. It decides nothing that the rules do not say, and never follows a link out of the workspace.
+denied paths out, a file tool closes a file whose real path is denied, and `masked` lists the paths that the sandbox
+must cover so that no command can open them. Only rules that deny nothing but paths count (no command, no options); one
+that names a tool binds that tool. Patterns mean the same as in the gate. If the workspace is too large to search,
+nothing runs. Nothing here adds to the rules or follows a link out of the workspace.
 """
 
 import errno
@@ -34,21 +34,20 @@ _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
 
 class DeniedPaths:
-    """What a policy denies to each tool, whatever the words of a call."""
+    """The paths that a policy denies to each tool, however a call spells them."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        # Without rules there is nothing to ask for tool by tool, which is the usual case.
         self._patterns = {tool: found for tool in TOOLS if policy.has_rules and (found := _denials(policy, tool))}
         self.guards = {tool: patterns.forbid for tool, patterns in self._patterns.items()}
-        """`forbids` for each tool to which something is denied."""
+        """A check like `forbids` for each tool that has denied paths."""
 
     def forbids(self, relative: str, tool: str) -> bool:
-        """True if a path from the workspace, or a directory above it, is denied to a tool."""
+        """True if a workspace-relative path, or a directory above it, is denied to a tool."""
         return tool in self.guards and self.guards[tool](relative)
 
     def refuse(self, relative: str, tool: str) -> None:
-        """Raise for a denied path, in the words of the rule."""
+        """Raise for a denied path, with the rule's reason."""
         if self.forbids(relative, tool):
             rule = self._rule(relative, tool)
             because = f" {rule.because}" if rule.because else ""
@@ -59,7 +58,7 @@ class DeniedPaths:
     def masked(
         self, paths: PathValidator, *, max_entries: int = MAX_ENTRIES, seconds: float = MAX_SECONDS
     ) -> list[str]:
-        """What is there and denied to commands: paths from the workspace, each a file or a directory with all in it."""
+        """Existing paths denied to commands, relative to the workspace. A directory stands for everything in it."""
         patterns = self._patterns.get(COMMANDS)
         if patterns is None:
             return []
@@ -96,14 +95,14 @@ def _denials(policy: Policy, tool: str) -> Denials | None:
 
 
 class _TooMuch(Exception):
-    """There is more than a walk looks at."""
+    """The walk met its limit of entries, depth or time."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
 
 
 class _Walk:
-    """One look through the workspace for what is denied."""
+    """One search of the workspace for denied paths."""
 
     def __init__(self, paths: PathValidator, patterns: Denials, max_entries: int, seconds: float) -> None:
         self._paths = paths
@@ -155,15 +154,15 @@ class _Walk:
         except FileNotFoundError:
             return
         except OSError:
-            # Not ours to look into, or another mount: what is in it cannot be told, so all of it is covered.
+            # Not readable, or another mount: it cannot be searched, so all of it is covered.
             self._found.add(prefix + name)
             return
         self._enter(child, f"{prefix}{name}/", there, depth + 1)
 
     def _follow(self, relative: str, there: Spot, depth: int) -> None:
-        """A link is covered where it leads; one that leads out leads nowhere in the sandbox."""
+        """Cover a link's target. A target outside the workspace does not exist in the sandbox."""
         root = str(self._paths.root)
-        # Absolute links too, which the file tools do not follow: a program does.
+        # Absolute links too: the file tools do not follow them, but programs do.
         behind = os.path.realpath(f"{root}/{relative}")
         if not f"{behind}/".startswith(f"{root}/"):
             return
@@ -190,7 +189,7 @@ class _Walk:
 
 
 class GuardedPaths(PathValidator):
-    """Opens what its base opens, except what is forbidden where it really lies: checked on the open descriptor."""
+    """A PathValidator that refuses forbidden real paths, checked on the open descriptor."""
 
     def __init__(self, base: PathValidator, forbidden: Callable[[str], bool]) -> None:
         self.__dict__.update(base.__dict__)
@@ -205,7 +204,7 @@ class GuardedPaths(PathValidator):
         try:
             return None if fd is None else self._allowed(fd)
         except OSError:
-            return None  # the other way says it in words
+            return None  # `open_raw` raises the error
 
     def open_child(self, dir_fd: int, name: str, flags: int) -> int:
         return self._allowed(super().open_child(dir_fd, name, flags))
@@ -226,7 +225,7 @@ class GuardedPaths(PathValidator):
 
 
 class GuardedFiles(FileSystemExecutor):
-    """One file tool behind the floor. A new file has no descriptor yet: its place is checked as it takes its name."""
+    """One file tool kept off denied paths. A new file has no descriptor yet: its path is checked before its rename."""
 
     def __init__(self, paths: GuardedPaths, *, max_file_bytes: int) -> None:
         super().__init__(paths, max_file_bytes=max_file_bytes)
@@ -252,8 +251,8 @@ class GuardedFiles(FileSystemExecutor):
 
 
 def make_own(root: Path, directories: Sequence[Path]) -> None:
-    """Make those of Byleave's own directories that belong into a workspace: what is not there cannot be covered."""
+    """Create Byleave's own directories that lie in the workspace: a missing one cannot be covered."""
     for path in (Path(spell(directory)) for directory in directories for spell in (os.path.abspath, os.path.realpath)):
         if path != root and path.is_relative_to(root):
-            with suppress(PermissionError):  # then a command cannot make it either
+            with suppress(PermissionError):  # then a command cannot create it either
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Names to descriptors: every path is resolved by the kernel, beneath the workspace, and opened in the same step.
+"""Path resolution: the kernel resolves a path beneath the workspace and opens it in the same step.
 
 `PathValidator` pins the workspace directory once and opens names below it with `openat2(RESOLVE_BENEATH)`; on a kernel
 without it, by a walk that opens one part at a time with `O_NOFOLLOW` and follows links itself. Relative links that stay
-inside are followed, absolute links are not (wherever they point), nor are magic links or mounts. Nothing here ever
-checks a name first and opens it later: what was checked is what was opened. It decides nothing about risk.
+inside are followed, absolute links are not (wherever they point), nor are magic links or mounts. Nothing here
+checks a name and opens it later: every check is on the open descriptor. It decides nothing about risk.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _RETRIES = 200
 _MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
 # Control, format (bidi, zero-width), surrogate, line and paragraph separators: a name must be what it looks like.
-# The gate knows some more that have no form of their own, such as fillers.
+# The gate's HIDDEN adds invisible characters of other categories, such as fillers.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MAX_SHOWN = 200
 _FALSE_SEPARATORS = frozenset("\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c")
@@ -62,14 +62,14 @@ def _openat2(dir_fd: int, path: str, flags: int, mode: int, resolve: int, tries:
         if fd >= 0:
             return fd
         code = ctypes.get_errno()
-        # EAGAIN: something was renamed while the kernel resolved `..`; it cannot vouch for the answer.
+        # EAGAIN: a rename raced with the resolution of `..`, so the kernel gives no answer.
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code))
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def visible(name: str) -> str:
-    """A name that is safe to print: what cannot be seen, and bytes that are no text, become escapes."""
+    """Escape invisible characters and undecodable bytes, so that a name is safe to print."""
     if name.isascii() and name.isprintable():
         return name
     return "".join(_escape(char) if _is_unseen(char) else char for char in name)
@@ -118,7 +118,7 @@ _SENTENCES: dict[int | None, str | tuple[str, str]] = {
 
 
 def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
-    """The sentence for what the kernel said of a path."""
+    """Translate an OSError about `path` into an error with a message and a hint."""
     if error.errno == errno.ENAMETOOLONG:
         return PathValidationError(f"The path {path[:60]!r}… is too long for this file system.")
     path = path[:_MAX_SHOWN] + "…" * (len(path) > _MAX_SHOWN)
@@ -135,7 +135,7 @@ def path_error(path: str, error: OSError) -> PathValidationError | ToolFailure:
 
 @contextmanager
 def told_of(path: str) -> Generator[None]:
-    """Turn what the kernel says inside into an error about `path`."""
+    """Turn an OSError raised inside into an error about `path`."""
     try:
         yield
     except OSError as error:
@@ -143,12 +143,12 @@ def told_of(path: str) -> Generator[None]:
 
 
 def names_directory(path: str) -> bool:
-    """True if a path can stand for nothing but a directory, whatever is there."""
+    """True if the spelling of a path allows only a directory."""
     return path.endswith(("/", "/."))
 
 
 def is_open(info: os.stat_result) -> bool:
-    """True if anybody may read it at all. Root could all the same; its owner said nobody may."""
+    """True if the mode lets anybody read it. Root could read it anyway, against its owner's will."""
     return bool(info.st_mode & 0o444)
 
 
@@ -185,14 +185,14 @@ class PathValidator:
         return True
 
     def close(self) -> None:
-        """Let go of the workspace; every later call fails."""
+        """Close the workspace's descriptor; every later call fails."""
         if self._root_fd >= 0:
             os.close(self._root_fd)
             self._root_fd = -1
 
     def relative(self, path: str) -> str:
-        """`path` as the workspace spells it: relative, without empty parts. Says nothing yet about where it leads."""
-        # Printable ASCII without a backslash, the common case, needs no look at each character.
+        """Return `path` relative to the workspace, without empty parts. Links are not resolved yet."""
+        # The common case, printable ASCII without a backslash, needs no check of each character.
         if not (path.isascii() and path.isprintable() and "\\" not in path):
             for char in path:
                 if char in _FALSE_SEPARATORS or _is_unseen(char):
@@ -213,24 +213,24 @@ class PathValidator:
         return "/".join(parts) or "."
 
     def open_beneath(self, path: str, flags: int, mode: int = 0) -> int:
-        """Open what `path` leads to, or raise: outside, missing, not permitted. The caller closes the descriptor."""
+        """Open `path`, or raise if it is outside, missing or not permitted. The caller closes the descriptor."""
         try:
             return self.open_raw(self.relative(path), flags, mode)
         except OSError as error:
             raise path_error(path, error) from error
 
     def open_raw(self, relative: str, flags: int, mode: int = 0) -> int:
-        """`open_beneath` for a path `relative` has already read; raises OSError as the kernel does."""
-        if not os.fstat(self._root_fd).st_nlink:  # in a directory that is gone everything seems to be merely missing
+        """`open_beneath` for a path that `relative` returned; raises the kernel's OSError."""
+        if not os.fstat(self._root_fd).st_nlink:  # in a removed directory, every file would only seem missing
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         if self.uses_openat2:
             return _openat2(self._root_fd, relative, flags, mode, _RESOLVE)
         return _Walk(self._root_fd).open(relative, flags, mode)
 
     def open_cached(self, relative: str, flags: int) -> int | None:
-        """`open_raw` for the event loop: only without links and when the kernel needs no disk for it.
+        """`open_raw` for the event loop: no links, and only what the kernel can resolve from its cache.
 
-        None says nothing about the path: ask the other way.
+        None says nothing about the path: call `open_raw` in a thread.
         """
         if not self.uses_openat2:
             return None
@@ -250,7 +250,7 @@ class PathValidator:
         return fd
 
     def open_exact(self, relative: str, flags: int) -> int:
-        """Open a path that is exactly what it says: no link is followed, not even one on the way."""
+        """Open a path without following any link, not even in its directories."""
         if self.uses_openat2:
             return _openat2(self._root_fd, relative, flags, 0, _RESOLVE | _NO_SYMLINKS)
         parts = [part for part in relative.split("/") if part not in ("", ".")]
@@ -266,13 +266,13 @@ class PathValidator:
             os.close(here)
 
     def refuse_closed(self, fd: int, info: os.stat_result) -> None:
-        """Raise for what nobody may read or reach: the kernel lets root in."""
+        """Raise if the modes let nobody read or reach it: the kernel would let root in."""
         if not is_open(info):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         self.refuse_out_of_reach(fd)
 
     def refuse_out_of_reach(self, fd: int) -> None:
-        """Raise for what lies in a directory that nobody may enter."""
+        """Raise for a file in a directory that nobody may enter, if we are root."""
         if os.geteuid() != 0:
             return
         parts = self.real_path(fd).split("/")
@@ -283,13 +283,13 @@ class PathValidator:
         try:
             return not os.stat(directory, dir_fd=self._root_fd, follow_symlinks=False).st_mode & 0o111
         except OSError:
-            return False  # renamed since; what was opened was open then
+            return False  # renamed since; it was reachable when it was opened
 
     def real_path(self, fd: int) -> str:
-        """Where an open descriptor lies, relative to the workspace, after all links."""
+        """Return an open descriptor's path relative to the workspace, with links resolved."""
         real = os.readlink(f"/proc/self/fd/{fd}")
         if real.endswith(_GONE) and not _is_at(real, fd):
-            real = real.removesuffix(_GONE)  # the kernel's remark; where it lay counts
+            real = real.removesuffix(_GONE)  # added by the kernel to the path it had
         root = str(self.root)
         if real == root:
             return "."
@@ -300,7 +300,7 @@ class PathValidator:
 
 
 def _is_at(path: str, fd: int) -> bool:
-    """True if an open file has exactly this name. How many it has does not tell: one may be gone, and others not."""
+    """True if `path` is still `fd`'s inode. `st_nlink` cannot tell: other hard links may remain."""
     try:
         found, opened = os.stat(path, follow_symlinks=False), os.fstat(fd)
     except OSError:
@@ -309,10 +309,10 @@ def _is_at(path: str, fd: int) -> bool:
 
 
 def _belongs_to_the_system(root: str) -> bool:
-    """True if programs or the kernel itself live there: what agents change in it would change the machine."""
+    """True for directories of programs or of the kernel: an agent's changes there would change the machine."""
     if root in _SYSTEM:
         return True
-    return root.startswith(_SYSTEM_TREES) and not root.startswith("/dev/shm/")  # noqa: S108 - a place for files
+    return root.startswith(_SYSTEM_TREES) and not root.startswith("/dev/shm/")  # noqa: S108 - ordinary files
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -325,7 +325,7 @@ def _mount_of(fd: int) -> str:
 
 
 class _Walk:
-    """One resolution without openat2: a stack of open directories, so that `..` is where we really came from."""
+    """One resolution without openat2. Keeps a stack of open directories, so that `..` is the real parent."""
 
     def __init__(self, root_fd: int) -> None:
         self._mount = _mount_of(root_fd)
@@ -392,7 +392,7 @@ class _Walk:
 
 
 def refuse_odd_kind(info: os.stat_result, path: str) -> None:
-    """Only regular files are read: a FIFO blocks, a device never ends."""
+    """Raise unless it is a regular file: a FIFO blocks, and a device never ends."""
     if stat.S_ISREG(info.st_mode):
         return
     if stat.S_ISDIR(info.st_mode):

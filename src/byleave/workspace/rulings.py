@@ -1,13 +1,10 @@
-"""What the owner of this machine has ruled out, asked about paths of the workspace as a walk meets them.
+"""Checks of paths against denied patterns, for walks through the workspace.
 
-A rule comes as a function from a path relative to the workspace to whether it is forbidden; a directory that is
-forbidden takes everything below it along. Nothing here reads the rules or decides what they should be.
-
-Denied patterns, stepped through one name at a time, so that a walk costs the same however many there are.
-
-A pattern means here what it means to the gate (`gate.globs`, as what tightens is read: case and look-alikes do not
-matter, a directory takes all in it along). Time and memory stay bounded whatever the patterns and names hold: no
-regular expression is made of them. Nothing here looks at a disk.
+`Rulings` asks a function whether a relative path is forbidden; a forbidden directory includes everything below it.
+`Denials` matches patterns one name at a time, so that a walk costs the same however many there are. A pattern means the
+same as in the gate (`gate.globs`, read as for a rule that tightens: case and look-alikes do not matter, a directory
+includes its content). Time and memory stay bounded whatever the patterns and names are: no regular expression is built
+from them. Nothing here reads the rules, decides what they should be, or touches the disk.
 """
 
 import re
@@ -21,7 +18,7 @@ Forbidden = Callable[[str], bool]
 
 
 class Rulings:
-    """One walk's questions; what is known of a directory is remembered as long as the walk."""
+    """Checks paths during one walk, and caches the answer for each directory."""
 
     def __init__(self, forbidden: Forbidden | None, left_out: Collection[str] = ()) -> None:
         self._forbidden = forbidden
@@ -29,7 +26,7 @@ class Rulings:
         self._directories: dict[str, bool] = {}
 
     def __bool__(self) -> bool:
-        """True if anything could be ruled out at all."""
+        """True if there is anything to rule out."""
         return self._forbidden is not None or bool(self._left_out)
 
     def rules_out(self, path: str) -> bool:
@@ -47,7 +44,7 @@ class Rulings:
         return self._names(path)
 
     def refuse(self, asked: str, real: str) -> None:
-        """Raise for a call that asks for a place that is ruled out."""
+        """Raise if the call's real path is ruled out."""
         if self.rules_out(real):
             raise PathValidationError(
                 f"The owner of this machine has ruled out {asked!r}.", hint="Work without it; no approval opens it."
@@ -59,16 +56,16 @@ class Rulings:
 
 _MOST_REMEMBERED = 20_000
 _MOST_PLACES = 2_000
-# A name that is spelled in one way only.
+# A name with a single spelling.
 _PLAIN_NAME = re.compile(r"[a-z0-9_.-]*[a-z0-9_-]").fullmatch
 
 Live = frozenset[tuple[int, int]]
-"""Which patterns may still fit, and how many of their parts did."""
+"""Patterns that may still match: the pattern's number, and how many of its parts have matched."""
 _NOTHING: Live = frozenset()
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """A name as it stands but for its case, and as a careless file system would compare it."""
+    """The name in lower case, and as a lenient file system would compare it."""
     plain = plain_form(name)
     if _PLAIN_NAME(plain):
         return (plain,)
@@ -77,7 +74,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 class _Wildcards:
-    """Parts with wildcards: most names fit none of them, which their literal ends tell at once."""
+    """Pattern parts with wildcards. Their literal starts and ends quickly rule out most names."""
 
     def __init__(self) -> None:
         self._by_end: dict[str, set[tuple[int, int]]] = {}
@@ -99,7 +96,7 @@ class _Wildcards:
             self._starts = (*self._starts, start)
 
     def fitting(self, name: str) -> set[tuple[int, int]]:
-        """What follows the parts that fit a name."""
+        """The next positions, after the parts that match a name."""
         tried = [self._others] if self._others else []
         if name.endswith(self._ends):
             tried.append(self._by_end)
@@ -111,7 +108,7 @@ class _Wildcards:
 
 
 class Spot:
-    """What the patterns say of one place: forbidden, out of their reach, or still to be looked into."""
+    """The state of the patterns at one path: forbidden, free, or undecided."""
 
     __slots__ = ("_always", "_exact", "_otherwise", "_patterns", "_remembered", "_wild", "forbidden", "free", "live")
 
@@ -126,7 +123,7 @@ class Spot:
         self._exact: dict[str, set[tuple[int, int]]] = {}
         self._wild = _Wildcards()
         self._otherwise: Spot | None = None
-        """The place below for every name that fits nothing."""
+        """The state below for every name that matches nothing."""
         for number, at in live:
             part = patterns.parts[number][at]
             if part == DEEP:
@@ -137,7 +134,7 @@ class Spot:
                 self._exact.setdefault(part, set()).add((number, at + 1))
 
     def below(self, name: str) -> "Spot":
-        """The place one name further down."""
+        """The state one name further down."""
         known = self._remembered.get(name)
         if known is None:
             known = self if self.forbidden else self._after(name)
@@ -159,7 +156,7 @@ class Spot:
 
 
 class Denials:
-    """Patterns of paths, stepped through one name at a time: a walk costs the same however many there are."""
+    """Path patterns, matched one name at a time."""
 
     def __init__(self, globs: Sequence[str]) -> None:
         self.globs = tuple(dict.fromkeys(globs))
@@ -179,7 +176,7 @@ class Denials:
         return known
 
     def _with_empty(self, reached: set[tuple[int, int]]) -> set[tuple[int, int]]:
-        """`**` may stand for no name at all."""
+        """Add the positions after each `**`, which may match no name."""
         found, waiting = set(reached), list(reached)
         while waiting:
             number, at = waiting.pop()
@@ -191,7 +188,7 @@ class Denials:
         return found
 
     def _is_whole(self, number: int, at: int) -> bool:
-        """True if a pattern fits here, or is about all that lies in this very directory."""
+        """True if a pattern matches here, or matches everything in this directory."""
         parts = self.parts[number]
         return at == len(parts) or (0 < at == len(parts) - 2 and parts[at:] == BELOW)
 

@@ -1,13 +1,9 @@
-"""When a call must have no effect any more: it was called off, or its time is up. And what is told of one that had.
+"""Deadlines and cancellation of calls, and the error for files that drifted after approval.
 
-A timer can come late, as after the machine slept or while the loop is busy; so whoever is about to change something
-asks the clock itself, right before. The time is the wall clock's: a machine that sleeps stops the other one. Nothing
-here ends what already runs.
-
-Drift: what is there is not what was shown when somebody said yes.
-
-One error and its words, for commands that would run files (`pins`) and for writes that would replace one (`writing`).
-Nothing here looks at anything.
+A timer can fire late, after the machine slept or while the loop is busy. So code about to change something checks the
+clock itself, right before. It is the wall clock: the monotonic one stops while a machine sleeps. `DriftedError` serves
+commands that would run files (`sandbox.bound_files`) and writes that would replace one (`files.writing`). Nothing here
+ends what already runs or reads a file.
 """
 
 import asyncio
@@ -23,9 +19,9 @@ T = TypeVar("T")
 
 
 async def outlast(work: asyncio.Future[T]) -> T:
-    """How work ended that nobody can end, also where the call is cancelled meanwhile, however often.
+    """Wait for work that cannot be interrupted and return its result, even if the call is cancelled meanwhile.
 
-    Only for what follows an effect: that one is told, for told as not done it would be done once more.
+    Only for work after an effect. The effect must be reported: reported as not done, it would be done again.
     """
     while not work.done():
         with suppress(asyncio.CancelledError):
@@ -34,18 +30,18 @@ async def outlast(work: asyncio.Future[T]) -> T:
 
 
 def is_late(until: float | None) -> bool:
-    """True if a time (seconds since 1970) has passed; None: it never does."""
+    """True if a time (seconds since 1970) has passed. None never passes."""
     return until is not None and time.time() >= until
 
 
 def refuse_late(until: float | None) -> None:
-    """Right before an effect. Raises ExecutionCancelled; then there was none."""
+    """Raise ExecutionCancelled if time is up. Call it right before an effect."""
     if is_late(until):
         raise ExecutionCancelled("Its time was up before it took effect; nothing was run.")
 
 
 class Stop(threading.Event):
-    """Set from outside, or by itself when the time is up."""
+    """An event that also counts as set once its time is up."""
 
     def __init__(self, until: float | None = None) -> None:
         super().__init__()
@@ -56,11 +52,11 @@ class Stop(threading.Event):
 
 
 MISSING = "missing"
-"""In the place of a digest, where there is no file."""
+"""Stands in place of a digest for a file that does not exist."""
 
 
 class DriftedError(RefusedError):
-    """What would run, or be replaced, is not what was approved."""
+    """A file that would be run or replaced is not the approved one."""
 
     error_type = ErrorType.DRIFTED
 

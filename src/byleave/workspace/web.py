@@ -1,15 +1,12 @@
 """search_web: one query to the one provider the user configured, and a bounded answer.
 
-Each provider is a request and a way to read its JSON. The query and the key go to the host that was configured and
-nowhere else (`fetching` sees to that), and a key never appears in an error. A hit is a stranger's text: what is no
-plain web address is left out, and hidden characters are made visible. No page behind a hit is fetched.
-
-One request to a search provider: to the host that was configured, bounded in time and size, and nowhere else.
-
-An address that is written out in a setting, and `localhost`, is the owner's word. A name is not: it must lead to public
-addresses only, judged on the very addresses that are connected to, so that no second lookup can answer otherwise.
-Link-local addresses and those where a cloud keeps its credentials are never asked. Redirects are not followed, proxies
-of the environment not used, cookies not kept; a key goes out over https alone and never appears in an error.
+The query and the key go to the configured host only, the key only over https or to loopback; a key never appears in an
+error. An address written out in a setting, and `localhost`, is trusted as the owner's word. A name is not: it must
+resolve to public addresses only, checked on the very addresses that are connected to, so that no second lookup can
+answer differently. Link-local addresses and those of cloud credential services are never contacted. Redirects are not
+followed, proxies from the environment are not used, cookies are not kept. Time and size are bounded. A hit is untrusted
+text: one without a plain web address is left out, and hidden characters are made visible. No page behind a hit is
+fetched.
 """
 
 import ipaddress
@@ -36,7 +33,7 @@ _MAX_BYTES = 2 * 1024 * 1024
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 8190
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
-# What the system would take for an address, however it is spelt: 127.1, 0x7f.1, 2130706433, 127.0.0.1.
+# Every spelling that the system reads as an address: 127.1, 0x7f.1, 2130706433, 127.0.0.1.
 _NUMBER_LAST = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
 
 _NEVER = tuple(
@@ -44,7 +41,7 @@ _NEVER = tuple(
     for network in (
         "169.254.0.0/16",
         "fe80::/10",
-        # Where clouds keep credentials outside the link-local range.
+        # Cloud credential services outside the link-local range.
         "100.100.100.200/32",
         "168.63.129.16/32",
         "192.0.0.192/32",
@@ -53,7 +50,7 @@ _NEVER = tuple(
         "fd20:ce::254/128",
     )
 )
-# Not public, whatever `is_global` of this Python says of them.
+# Not public, though some Python versions' `is_global` says otherwise.
 _NOT_PUBLIC = tuple(ipaddress.ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20"))
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -71,10 +68,10 @@ _PRIVATE_HINT = (
 
 
 class BoundedWeb:
-    """Asks a provider's API for JSON within bounds of place, time and size."""
+    """Requests JSON from a provider's API, bounded in destination, time and size."""
 
     def __init__(self, *, allow_private: bool = False, resolver: AbstractResolver | None = None) -> None:
-        """`allow_private`: names may lead to private addresses. `resolver`: who looks names up; None: the system."""
+        """`allow_private`: names may resolve to private addresses. `resolver`: None for the system's."""
         self._allow_private = allow_private
         self._resolver = resolver
         self._session: aiohttp.ClientSession | None = None
@@ -90,7 +87,7 @@ class BoundedWeb:
         query: dict[str, str] | None = None,
         body: JsonObject | None = None,
     ) -> JsonObject:
-        """One answer. `setting` says where the provider is; `keys` are headers that nobody else may see."""
+        """Send one request. `setting` names the setting that holds the URL; `keys` are secret headers."""
         where = checked_url(name, setting, url, keyed=bool(keys))
         if self._session is None:
             self._session = self._open()
@@ -117,7 +114,7 @@ class BoundedWeb:
     def _open(self) -> aiohttp.ClientSession:
         resolver = CheckedResolver(self._resolver or aiohttp.ThreadedResolver(), allow_private=self._allow_private)
         return aiohttp.ClientSession(
-            # No cache of lookups: it would outlive what was judged.
+            # No DNS cache: it would outlive the check.
             connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False),
             timeout=aiohttp.ClientTimeout(total=_SECONDS),
             headers={"Accept": "application/json"},
@@ -135,7 +132,7 @@ class BoundedWeb:
 
 
 class CheckedResolver(AbstractResolver):
-    """Looks names up and gives out only addresses that may be connected to: all of a name's, or none."""
+    """Resolves names, and fails if any address of a name may not be contacted."""
 
     def __init__(self, inner: AbstractResolver, *, allow_private: bool) -> None:
         self._inner = inner
@@ -165,7 +162,7 @@ class CheckedResolver(AbstractResolver):
 
 
 def checked_url(name: str, setting: str, text: str, *, keyed: bool = False) -> URL:
-    """The address to ask, read once by what will connect to it. Raises ConfigurationError for one that is not plain."""
+    """Parse the provider's URL with the parser that connects to it. Raises ConfigurationError if it is not plain."""
     try:
         url = URL(text)
     except ValueError:
@@ -201,17 +198,17 @@ def _wrong_host(text: str, url: URL) -> str | None:
         return f"is {address}, which is never asked" if is_never_asked(address) else None
     if ":" in host or _NUMBER_LAST.fullmatch(host):
         return f"names a host, {host!r}, that is an address in an unusual form"
-    # Brackets that hold no address are lost by the time the host is a word.
+    # The parser drops brackets around a host that is no address, so look for them in the text.
     return None if _NAME.fullmatch(host) and "[" not in text else f"names a host, {host!r}, that is no name"
 
 
 def is_never_asked(address: Address) -> bool:
-    """Link-local, or where a cloud keeps credentials; also inside an IPv6 address."""
+    """True for link-local addresses and cloud credential services, also embedded in an IPv6 address."""
     return any(each in network for each in (address, *_carried(address)) for network in _NEVER)
 
 
 def is_public(address: Address) -> bool:
-    """True if it is an address of the public internet. Tunnels are not: nobody knows where they end."""
+    """True for an address of the public internet. Tunnels are not: their ends are unknown."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None or address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
@@ -223,7 +220,7 @@ def is_public(address: Address) -> bool:
 
 
 def _carried(address: Address) -> list[Address]:
-    """The IPv4 addresses that an IPv6 address stands for, or leads to."""
+    """The IPv4 addresses embedded in an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     found: list[Address | None] = [address.sixtofour, *(address.teredo or ())]
@@ -233,7 +230,7 @@ def _carried(address: Address) -> list[Address]:
 
 
 def _address(text: str) -> Address | None:
-    """An address in its usual form. A zone is none: it names a link."""
+    """Parse an address in its usual form; None for anything else, also for one with a zone."""
     try:
         return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
@@ -253,7 +250,7 @@ def _is_loopback(url: URL) -> bool:
 
 
 def _loopback(host: str, port: int) -> list[ResolveResult]:
-    """`localhost` is this machine, and nobody is asked about it."""
+    """Resolve `localhost` to loopback without a lookup."""
     numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return [
         ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=numeric)
@@ -272,7 +269,7 @@ def _refused(name: str, status: int) -> ToolFailure:
 
 
 async def _read_bounded(response: aiohttp.ClientResponse, name: str) -> bytes:
-    """The body, counted after decompression."""
+    """Read the body; the limit counts decompressed bytes."""
     data = bytearray()
     async for piece in response.content.iter_chunked(65536):
         data += piece
@@ -288,15 +285,15 @@ _HINT = "Set BYLEAVE_SEARXNG_URL, BYLEAVE_TAVILY_API_KEY or BYLEAVE_BRAVE_API_KE
 
 
 class SearchProvider(Protocol):
-    """Somebody who answers web searches."""
+    """A service that answers web searches."""
 
     async def search(self, query: str, max_results: int) -> list[WebHit]:
-        """The best hits first, at most `max_results`."""
+        """Return at most `max_results` hits, the best first."""
         ...
 
 
 class Fetcher(Protocol):
-    """Asks an API for JSON within bounds of time and size."""
+    """Requests JSON from an API, bounded in time and size."""
 
     async def ask(
         self,
@@ -370,7 +367,7 @@ class BraveProvider:
 
 
 def _hits(found: object, snippet_key: str, max_results: int) -> list[WebHit]:
-    """Read hits out of a stranger's JSON; what is no hit with a plain web address is left out."""
+    """Read hits from untrusted JSON; leave out those without a plain web address."""
     hits: list[WebHit] = []
     for item in cast(list[object], found) if isinstance(found, list) else []:
         if not isinstance(item, dict):
@@ -384,7 +381,7 @@ def _hits(found: object, snippet_key: str, max_results: int) -> list[WebHit]:
 
 
 def _is_plain(url: str) -> bool:
-    """True if it is a web address that shows where it leads: nothing hidden in it, no user before the host."""
+    """True for a web address without hidden characters and without a user before the host."""
     if len(url) > _MAX_URL or " " in url or "\\" in url or safe_text(url) != url:
         return False
     try:
@@ -395,7 +392,7 @@ def _is_plain(url: str) -> bool:
 
 
 def _line(text: object, limit: int) -> str:
-    """One line in which nothing is hidden."""
+    """Join text into one line without hidden characters."""
     return safe_text(" ".join(text[: 4 * limit].split()))[:limit] if isinstance(text, str) else ""
 
 
@@ -417,7 +414,7 @@ class WebSearcher:
 
     @property
     def problem(self) -> ByleaveError | None:
-        """Why no search can work here; None where one can."""
+        """The error that keeps every search from working; None if there is none."""
         if self._provider is not None or self._found:
             return None
         wanted = self._settings.search_provider
@@ -427,7 +424,7 @@ class WebSearcher:
 
     @property
     def _found(self) -> str | None:
-        """The provider that has what it needs, by its name."""
+        """Name of the first provider that is configured."""
         settings = self._settings
         has = {"searxng": settings.searxng_url, "tavily": settings.tavily_api_key, "brave": settings.brave_api_key}
         return next((name for name in has if settings.search_provider in (None, name) and has[name]), None)
@@ -445,8 +442,6 @@ class WebSearcher:
     @property
     def _web(self) -> Fetcher:
         if self._fetcher is None:
-            # Here and not above: the HTTP client takes longer to load than most commands take to run.
-
             self._fetcher = BoundedWeb(allow_private=self._settings.search_allow_private)
         return self._fetcher
 

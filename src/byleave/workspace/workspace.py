@@ -1,12 +1,11 @@
 """One project's directory on this machine, and the six tools on it.
 
-`Workspace.run` takes a call that the gate has passed, reads its parameters once more, and hands it to the executor of
-its tool. It never asks whether a call may run; it makes sure that whatever runs stays inside: paths by the kernel,
-commands by the sandbox, and off what the owner's rules deny (`denied_paths`). Byleave's own files are denied to every
-tool, whatever the rules say. Errors are those of `protocol.errors`.
+`Workspace.run` takes a call that the gate has passed, validates its parameters again, and hands it to the executor of
+its tool. It never decides whether a call may run. It keeps each call inside the workspace (paths by the kernel,
+commands by the sandbox) and off the paths that the owner's rules deny (`denied_paths`). Byleave's own files are denied
+to every tool, whatever the rules say. Errors are those of `protocol.errors`.
 
-What a tool needs is loaded with its first call: who reads a file waits for no sandbox, and who looks at what can be
-undone for no search.
+A tool's modules are imported with its first call: reading a file must not wait for the sandbox to load.
 """
 
 import asyncio
@@ -109,7 +108,7 @@ class Workspace:
 
     @cached_property
     def undoing(self) -> "UndoDesk":
-        """For a person elsewhere; blocking."""
+        """Undo for a person at another machine. Its methods block."""
         from .undo.desk import UndoDesk
 
         return UndoDesk(
@@ -117,7 +116,7 @@ class Workspace:
         )
 
     def obey(self, policy: Policy) -> None:
-        """Keep every tool off what a policy denies; before the first call. Byleave's own files are denied anyway."""
+        """Keep every tool off the paths a policy denies; call before `run`. Byleave's own files are always denied."""
         self._guards.close()
         own = () if self._own is None or self._own in policy.layers else (self._own,)
         self._floor = DeniedPaths(policy.plus(*own))
@@ -156,7 +155,7 @@ class Workspace:
 
     @property
     def isolation(self) -> "Isolation":
-        """What commands are held by, found out once by really running something through it."""
+        """The isolation of commands, probed once by running a command in the sandbox."""
         return self.sandbox.isolation()
 
     @property
@@ -167,7 +166,7 @@ class Workspace:
 
         with self._probing:
             if self._sandbox is None:
-                # First: a stray keeps the control group busy that the choice wants to clear away.
+                # First: an orphaned sandbox keeps busy the control group that choose_sandbox would remove.
                 end_orphans(self.root)
                 remove_left(self.root)
                 self._sandbox = choose_sandbox(self.root, self._settings.sandbox)
@@ -180,19 +179,18 @@ class Workspace:
         return {} if problem is None else {"search_web": f"{problem.message} {problem.hint}"[:_MAX_UNABLE]}
 
     def prepare(self) -> None:
-        """What a client does once, when it starts: clear away what a killed one left, and look at the files as they
-        are, so that the first command need not wait for it."""
+        """Remove the drafts of a killed client, and take the first snapshot, so that no command waits for it."""
         remove_drafts(self.root)
-        # What stands in the way is told with the first call that it concerns.
+        # The first call that needs the undo store reports the error.
         with suppress(OSError, ToolFailure):
             self._undo.prepare()
 
     async def inspect(self, command: UnderstoodCommand) -> Inspection:
-        """What the files a command would run hold now. Never raises: what cannot be seen is said."""
+        """Inspect the files a command would run. Never raises: the inspection states the problem."""
         return await asyncio.to_thread(inspect, self._command_paths, command, max_bytes=self._settings.max_file_bytes)
 
     async def inspect_write(self, path: str) -> Inspection:
-        """What a write would replace, as it is now. Never raises: what cannot be seen is said."""
+        """Inspect the file a write would replace. Never raises: the inspection states the problem."""
         try:
             await self._refuse_path(path, "write_file")
         except PathValidationError as error:
@@ -204,7 +202,7 @@ class Workspace:
         return await asyncio.to_thread(look, self._write_paths, path)
 
     async def under_real_names(self, tool_params: JsonObject) -> JsonObject:
-        """A call's parameters with links resolved: what rules about names must be held against as well."""
+        """Return a call's parameters with links resolved; rules about names apply to these as well."""
         return await asyncio.to_thread(under_real_names, self._paths, tool_params)
 
     async def run(
@@ -222,13 +220,13 @@ class Workspace:
     ) -> ToolResult:
         """Execute one gated call. A cancelled call ends its processes before it returns.
 
-        `understood`: what the gate made of a command; it is what runs. None: it is read here.
+        `understood`: the command as the gate parsed it; exactly this runs. None: it is parsed here.
         `bound`: a command runs only while these files have this content (SHA-256, or `missing`), and a write replaces
         only the one it names (by its real path); else DriftedError.
-        `record_as`: keep what a write or a command changes under this id, so that it can be undone.
-        `until`: nothing takes effect after it (seconds since 1970); ExecutionCancelled says that nothing did.
-        `asked`: whether a person was asked about this very call; else a command cannot read secrets, nor change what
-        something executes or trusts, and a write goes by the real path alone. Nobody is ever asked about what is LOW.
+        `record_as`: keep the changes of a write or a command under this id, so that they can be undone.
+        `until`: nothing takes effect after this time (seconds since 1970); ExecutionCancelled says that nothing did.
+        `asked`: True if a person was asked about this very call. Otherwise a command can neither read secrets nor
+        change files that something executes or trusts, and a write must name the real path. LOW calls are never asked.
         """
         params = _read_params(tool_name, tool_params)
         await self._refuse_denied(tool_name, params)
@@ -280,7 +278,7 @@ class Workspace:
                 hint="Ask for the file by its own name.",
             )
         async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
-            await self._held.free(params.path)  # as the last: a command may begin while we wait or look
+            await self._held.free(params.path)  # last: a command may start while we wait
             if record_as is None:
                 return await files.write_file(params, bound=bound, until=until)
             recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
@@ -304,13 +302,13 @@ class Workspace:
 
     def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:
-            return nullcontext()  # it has the workspace read-only, whatever is replaced there
+            return nullcontext()  # it has the workspace read-only
         from .sandbox.protection import PROTECTED, link_targets
 
         return self._turns.command(link_targets(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
-        """Say which rule denies a path. What is swapped after this look meets the guards."""
+        """Raise with the rule that denies a path. The guards catch a path swapped after this check."""
         path = getattr(params, "path", None)
         if path is not None:
             await self._refuse_path(path, tool_name)
@@ -321,13 +319,13 @@ class Workspace:
         self._floor.refuse(await self._real(path), tool_name)
 
     async def _real(self, path: str) -> str:
-        """A path from the workspace, with links resolved."""
+        """Return a workspace-relative path with links resolved."""
         real = (await self.under_real_names({"path": path}))["path"]
         return posixpath.normpath(self._paths.relative(real))
 
     async def close(self) -> None:
-        """Let go of the directory, the threads and the connections."""
-        made = vars(self)  # what no call needed was never made
+        """Close the directory, the threads and the connections."""
+        made = vars(self)  # cached properties that a call has used
         if "_web" in made:
             await self._web.close()
         await asyncio.to_thread(self._guards.close)

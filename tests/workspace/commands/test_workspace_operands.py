@@ -39,6 +39,7 @@ async def test_link_to_outside_is_not_shown(workspace: Workspace, place: Place, 
         ("date", "--file=notes.txt"),
         ("cat", "sub/../notes.txt"),
         ("cat", "a holds b, or is empty"),
+        ("cp", "notes.txt", "copy.txt"),
     ],
 )
 async def test_link_to_a_secret_is_not_shown(workspace: Workspace, place: Place, call: tuple[str, ...]) -> None:
@@ -48,6 +49,57 @@ async def test_link_to_a_secret_is_not_shown(workspace: Workspace, place: Place,
         (place.root / name).symlink_to(".env")
     with pytest.raises(PathValidationError, match="may hold secrets"):
         await run(workspace, *call)
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("target", ["package.json", "deploy.sh", ".github/workflows/ci.txt"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("cp", "evil.txt", "data.txt"),
+        ("cp", "evil.txt", "sub/../data.txt"),
+        ("cp", "evil.txt", "sub"),
+        ("cp", "-t", "sub", "evil.txt"),
+        ("cp", "-b", "--suffix=.old", "sub/x", "sub/y", "evil.txt", "sub/"),
+        ("touch", "data.txt"),
+        ("sort", "-o", "data.txt", "evil.txt"),
+        ("sort", "evil.txt", "--output=data.txt"),
+        ("zip", "data.txt", "evil.txt"),
+        ("tar", "-cf", "data.txt", "evil.txt"),
+        ("tar", "-cf", "data.txt", "-C", "sub", "x"),
+        ("git", "diff", "--output=data.txt"),
+        ("git", "-C", "sub", "diff", "--output=evil.txt"),
+    ],
+)
+async def test_no_command_writes_behind_a_link_what_is_judged_more_strictly(
+    workspace: Workspace, place: Place, call: tuple[str, ...], target: str, there: bool
+) -> None:
+    place.file("evil.txt", "evil\n")
+    place.file("sub/x", "")
+    place.file("sub/y", "")
+    place.file(".github/workflows/other.yml")
+    (place.root / "data.txt").symlink_to(target)
+    (place.root / "sub/evil.txt").symlink_to(f"../{target}")
+    if there:
+        place.file(target, "mine\n")
+    with pytest.raises(PathValidationError, match="judged more strictly"):
+        await run(workspace, *call)
+    path = place.root / target
+    assert (path.read_text() if path.exists() else None) == ("mine\n" if there else None)
+
+
+async def test_command_writes_behind_a_link_what_is_judged_alike(workspace: Workspace, place: Place) -> None:
+    place.file("new.md", "new\n")
+    readme = place.file("README.md", "old\n")
+    place.file("build/out/x", "")
+    place.file("docs/x", "")
+    (place.root / "docs/index.md").symlink_to("../README.md")
+    (place.root / "latest.js").symlink_to("build/out")
+    assert (await run(workspace, "cp", "new.md", "docs/index.md")).exit_code == 0
+    assert readme.read_text() == "new\n"
+    assert (await run(workspace, "cp", "new.md", "latest.js")).exit_code == 0
+    assert (await run(workspace, "cp", "new.md", "latest.js/lib.so")).exit_code == 0
+    assert sorted(path.name for path in (place.root / "build/out").iterdir()) == ["lib.so", "new.md", "x"]
 
 
 @pytest.mark.parametrize("call", [("cat", "pipe"), ("wc", "-l", "pipe"), ("grep", "-r", "x", "pipe")])

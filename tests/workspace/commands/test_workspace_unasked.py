@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from byleave.gate import understand
 from byleave.protocol.errors import PathValidationError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
@@ -61,7 +62,7 @@ def said(result: ExecuteCommandResult) -> str:
         [["git", "add", "-Af"], ["git", "show", ":.env"]],
         [["git", "stash", "-a"], ["git", "stash", "show", "-p", "--include-untracked"]],
         [["git", "hash-object", "-w", "link"], ["git", "cat-file", "--batch-all-objects", "--batch"]],
-        [["cp", "link", "x.txt"], ["cat", "x.txt"]],
+        [["dd", "if=link", "of=x.txt"], ["cat", "x.txt"]],
         [["cp", "-r", "conf", "copy"], ["grep", "-r", "needle", "copy"]],
         [["tar", "cf", "all.tar", "."], ["tar", "xOf", "all.tar"]],
     ],
@@ -203,6 +204,63 @@ open("lib/.git/config", "w").write("evil")
     result = await run(workspace, "git", "init", "more")
     assert (place.root / "more/.git/HEAD").exists()
     assert result.warnings == []
+
+
+@pytest.mark.parametrize("name", ["config", "config.worktree", "commondir", "hooks/pre-commit", "info/attributes"])
+async def test_unasked_git_cannot_change_what_it_runs_in_a_repository_further_down(
+    workspace: Workspace, repository: Place, name: str
+) -> None:
+    (repository.root / "sub").mkdir()
+    git(repository.root / "sub", "init", "-q")
+    path = repository.root / "sub/.git" / name
+    before = path.read_bytes() if path.exists() else None
+    # The gate refuses this line; the sandbox holds without it.
+    parameters = {"command": "git", "args": ["log", "--format=format:evil", f"--output=sub/.git/{name}"]}
+    understood = understand("git", parameters["args"])
+    result = await workspace.run("execute_command", parameters, asked=False, understood=understood)
+    assert isinstance(result, ExecuteCommandResult)
+    assert (path.read_bytes() if path.exists() else None) == before
+    assert result.exit_code or result.warnings
+    assert (await run(workspace, "git", "-C", "sub", "status")).exit_code == 0
+
+
+async def test_unasked_code_may_write_what_a_plain_link_leads_to(workspace: Workspace, place: Place) -> None:
+    readme = place.file("README.md", "old\n")
+    place.file("docs/index.txt", "")
+    (place.root / "docs/index.md").symlink_to("../README.md")
+    program = """
+import os
+open("README.md", "w").write("new")
+os.mkdir("dist")
+open("dist/libx.so.1.2", "w").write("built")
+os.symlink("libx.so.1.2", "dist/libx.so")
+"""
+    result = await run(workspace, "python", "-c", program)
+    assert (result.exit_code, result.warnings) == (0, [])
+    assert readme.read_text() == "new"
+    assert (place.root / "dist/libx.so").read_text() == "built"
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [("data.json", "package.json"), ("package.json", "data.json"), ("a/b.txt", "../.github/workflows/ci.yml")],
+)
+async def test_unasked_command_writes_no_trusted_file_through_a_link(
+    workspace: Workspace, place: Place, link: str, target: str, there: bool
+) -> None:
+    place.file("evil.txt", "evil\n")
+    place.file("a/x")
+    place.file(".github/workflows/other.yml")
+    (place.root / link).symlink_to(target)
+    path = place.root / os.path.normpath(os.path.join(os.path.dirname(link), target))
+    if there:
+        path.write_text("mine\n")
+    for line in (["dd", "if=evil.txt", f"of={link}"], ["python", "-c", f"open({link!r}, 'w').write('evil')"]):
+        await run(workspace, *line)
+        for name in (link, path):
+            found = place.root / name
+            assert (found.read_text() if found.exists() else None) == ("mine\n" if there else None), line
 
 
 async def test_what_is_new_is_found_however_much_was_made_beside_it(

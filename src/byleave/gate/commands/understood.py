@@ -46,7 +46,9 @@ _TAMED_BY = {
     "clean": ("--exclude=/.byleave",),
 }
 
-_SHOW_CONTENT = frozenset({"cat", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"})
+_SHOW_CONTENT = frozenset(
+    {"cat", "cp", "head", "tail", "wc", "grep", "date", "sed", "sort", "diff", "cut", "uniq", "tree"}
+)
 _LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
 _NOT_NAMES = frozenset(
     {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
@@ -108,6 +110,8 @@ class UnderstoodCommand:
     network: bool = False
     reading: Reading | None = None
     """None if the tables do not know the program or could not read its arguments."""
+    written: tuple[str, ...] = ()
+    """Names under which it may write a file, as far as the line says."""
 
     def to_json(self) -> JsonObject | None:
         """The reading, for `byleave check`."""

@@ -27,7 +27,7 @@ LONG_COMMAND_BYTES = 8 * 1024
 _LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 NETWORK = "Uses the network."
 _REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
-_WRITTEN = (Kind.PATH_WRITE, Kind.PATH_CHANGE)
+_WRITTEN = (Kind.PATH_WRITE, Kind.PATH_CHANGE, Kind.ARCHIVE)
 
 
 class CommandValidator:
@@ -70,8 +70,8 @@ class CommandValidator:
         further = [] if too_much is None else [too_much]
         if table is None:
             return _unread(command, args, workspace, [*_without_table(command, args, workspace), *further])
-        findings, network, reading = _judge_table(table, args, workspace)
-        return UnderstoodCommand(command, tuple(args), workspace, (*findings, *further), network, reading)
+        findings, network, reading, written = _judge_table(table, args, workspace)
+        return UnderstoodCommand(command, tuple(args), workspace, (*findings, *further), network, reading, written)
 
     def _family(self, command: str) -> CommandTable | None:
         """`mkfs.ext4` is as forbidden as `mkfs`, whatever the configuration allows."""
@@ -161,17 +161,17 @@ def _without_table(command: str, args: Sequence[str], workspace: str | None) -> 
 
 def _judge_table(
     table: CommandTable, args: Sequence[str], workspace: str | None
-) -> tuple[list[Finding], bool, Reading | None]:
-    """Return findings, need of network and reading; arguments that cannot be parsed are refused."""
+) -> tuple[list[Finding], bool, Reading | None, tuple[str, ...]]:
+    """Return findings, need of network, reading and written names; arguments that cannot be parsed are refused."""
     try:
         judge = _Judge(table, read(table, args), workspace)
         judge.run()
     except Unreadable as error:
         reason = f"The arguments of {table.name} cannot be read: {error}."
-        return [Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")], False, None
+        return [Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")], False, None, ()
     if judge.network:
         judge.findings.append(Finding(level=table.level, reason=NETWORK, rule="commands.network"))
-    return judge.findings, judge.network, judge.reading
+    return judge.findings, judge.network, judge.reading, tuple(judge.written)
 
 
 def _rule(table: CommandTable) -> str:
@@ -190,6 +190,7 @@ class _Judge:
         self.reading = reading
         self.workspace = workspace
         self.findings: list[Finding] = []
+        self.written: list[str] = []
         self.network = table.network
         self.place = Argument(table, workspace)
         # Each written file is also written under its name with a suffix: the backup of the old content.
@@ -227,6 +228,7 @@ class _Judge:
             if option.never is not None and option.never.search(said.value):
                 self.findings.append(place.finding(_REFUSE, f"{said.spelled}: {option.never_because}"))
             self.findings += judge_value(option.kind, said.value, place)
+            self.written += [said.value] if option.kind in _WRITTEN else []
             if option.kind is Kind.MODULE:
                 self._module(said.value)
             self.network = self.network or (option.kind in _REMOTES and is_remote(said.value))
@@ -239,6 +241,7 @@ class _Judge:
             inner = _Judge(table, read(table, self.reading.rest), self.workspace)
             inner.run()
             self.findings += inner.findings
+            self.written += inner.written
             self.network = self.network or inner.network
         if module is not None and module.network:
             self.network = self.network or not self.reading.rest or self.reading.rest[0] not in module.offline_with
@@ -280,6 +283,7 @@ class _Judge:
         judge = _Judge(sub, reading, self.workspace, given={said.option.name for said in self.reading.said})
         judge.run()
         self.findings += judge.findings
+        self.written += judge.written
         self.network = self.network or judge.network
         self.reading = replace(self.reading, sub=judge.reading)
 
@@ -361,6 +365,7 @@ class _Judge:
             given = [last, *(item.value for item in named if item.value is not None)]
             for suffix in self.suffixes:
                 self.findings += judge_value(kind, last + suffix, self.place)
+                self.written.append(last + suffix)
         whole = any(item.option.name == "--parents" for item in self.reading.said)
         surely = given and (by_option or last.endswith(("/", "/.")) or last == "." or len(sources) > 1)
         for place in given:
@@ -368,6 +373,7 @@ class _Judge:
                 below = source if whole else source.rstrip("/").rpartition("/")[2]
                 name = f"{place.rstrip('/') or '.'}/{below}"
                 for suffix in self.suffixes:
+                    self.written.append(name + suffix)
                     found = judge_value(kind if surely else Kind.PATH_MAKE, name + suffix, self.place)
                     # `b.txt` is hardly a directory: a file in it matters only if it is refused
                     self.findings += [item for item in found if surely or "." not in place[1:] or item.level is _REFUSE]
@@ -379,6 +385,7 @@ class _Judge:
             self.network = True
         for suffix in self.suffixes if kind in _WRITTEN else ("",):
             self.findings += judge_value(kind, operand + suffix, self.place)
+            self.written += [operand + suffix] if kind in _WRITTEN else []
 
     def _note(self, level: VerdictLevel, reason: str, *, always_asks: bool = False) -> None:
         level = max(level, self.table.level, key=lambda item: item.rank)

@@ -1,1 +1,1 @@
-"""execute_command: one judged argument list, run in the sandbox, with what it changed told."""
+"""execute_command: runs one gated argument list in the sandbox and reports the files it changed."""

@@ -1,9 +1,9 @@
-"""What a command left behind, told with its result: the files it changed, and which of them run later.
+"""Effects of a command, reported with its result: the files it changed, and which of them run later.
 
-`recorded` runs a command between two looks at the workspace; one that only reads needs none. A cancelled or timed-out
-command is looked at too, before the call ends. A store that fails costs the record, not the command: the result says
-so, and what changed is told from the files' stamps.
-`RUNS_LATER` has the words for what the gate's own names (`trusted_name`) say only in general. Nothing is decided here.
+`recorded` runs a command between two snapshots of the workspace; a command that only reads needs none. The snapshot
+after a cancelled or timed-out command is taken before the call ends. If the undo store fails, the command still runs:
+the result says so, and the changes come from the files' stamps. `RUNS_LATER` explains files that the gate's
+`trusted_name` covers only in general. Nothing is decided here.
 """
 
 import asyncio
@@ -132,11 +132,11 @@ RUNS_LATER: tuple[tuple[str, str], ...] = (
     ("*.service *.timer *.socket", "systemd starts the program it names, once it is installed as a unit."),
     (".bashrc .bash_profile .profile .zshrc .zshenv .zprofile", "The shell runs it each time one is opened."),
 )
-"""Who runs a file, and when: globs on the name, or on the whole path where they hold a '/'. Case does not count."""
+"""Globs of files that run later, and the warning for each. A glob with '/' matches the path, else the name; no case."""
 
 
 class _Shapes:
-    """Globs that are tried in one go: nearly every file fits none of them."""
+    """Globs compiled into one regular expression: nearly every file matches none of them."""
 
     def __init__(self, globs: list[tuple[str, str]]) -> None:
         self._because = [because for _, because in globs]
@@ -150,8 +150,7 @@ class _Shapes:
 
 @cache
 def _runs_later() -> tuple[_Shapes, dict[str, str], _Shapes]:
-    """`RUNS_LATER`, ready to be matched: paths, whole names, parts of names. Compiled with the first change that is
-    told, not with every start."""
+    """Compile `RUNS_LATER` into matchers for paths, exact names and name globs, on first use."""
     globs = [(glob.casefold(), because) for globs, because in RUNS_LATER for glob in globs.split()]
     names = [(glob, because) for glob, because in globs if "/" not in glob]
     return (
@@ -162,7 +161,7 @@ def _runs_later() -> tuple[_Shapes, dict[str, str], _Shapes]:
 
 
 def command_summary(command: UnderstoodCommand) -> str:
-    """A command in one line, without secrets."""
+    """A command in one line, with secrets masked."""
     return mask_text(shlex.join([command.command, *command.args]))[:_MAX_SUMMARY]
 
 
@@ -172,7 +171,7 @@ async def recorded(
     command: UnderstoodCommand,
     run: Callable[[], Awaitable[ExecuteCommandResult]],
 ) -> ExecuteCommandResult:
-    """Run a command, and tell what it changed."""
+    """Run a command, record its changes for undo, and add them to the result."""
     if command.starts_nothing:
         return await run()  # it has the workspace read-only
     try:
@@ -193,7 +192,7 @@ async def recorded(
 async def _unkept(
     recorder: UndoRecorder, run: Callable[[], Awaitable[ExecuteCommandResult]], warning: str
 ) -> ExecuteCommandResult:
-    """Where nothing can be kept: what it changed is told all the same, from stamps alone."""
+    """Run a command without an undo record; report its changes from stamps alone."""
     before: Tree | None = None
     with suppress(OSError):
         before = await _to_its_end(recorder.glance)
@@ -230,7 +229,7 @@ async def _begin(recorder: UndoRecorder, tool_id: str, summary: str) -> Running:
 
 async def _end(recorder: UndoRecorder, running: Running, result: ExecuteCommandResult | None) -> ExecuteCommandResult:
     try:
-        # What a command did is told, also when its time is up while its changes are looked at.
+        # The changes are reported even if the call is cancelled while they are collected.
         changes = await outlast(asyncio.get_running_loop().run_in_executor(None, recorder.end, running))
     except OSError as error:
         return _with_warning(with_effects(result or _NOTHING, running.changes), _unrecorded(error))
@@ -242,7 +241,7 @@ _NOTHING = ExecuteCommandResult(stdout="", stderr="", exit_code=None, execution_
 
 
 async def _to_its_end(work: Callable[[], T]) -> T:
-    """Work in a thread that is over when this returns, also when the call was cancelled."""
+    """Run work in a thread and wait for its end, even if the call is cancelled."""
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(future)
@@ -254,7 +253,7 @@ async def _to_its_end(work: Callable[[], T]) -> T:
 
 
 def with_effects(result: ExecuteCommandResult, changes: Mapping[str, Change]) -> ExecuteCommandResult:
-    """The result with what the command changed."""
+    """Add the changed files and their warnings to a result."""
     files = [change for path, pair in sorted(changes.items()) if (change := _file_change(path, pair)) is not None]
     warnings = [*result.warnings, *_warnings(files)]
     update = {"changed": files[:MAX_CHANGES], "changed_count": len(files), "warnings": warnings}
@@ -264,7 +263,7 @@ def with_effects(result: ExecuteCommandResult, changes: Mapping[str, Change]) ->
 def _file_change(path: str, pair: Change) -> FileChange | None:
     before, after = pair
     if {state.kind for state in pair if state is not None} == {"directory"}:
-        return None  # what lies in it tells more
+        return None  # its files are listed instead
     change: Literal["created", "changed", "deleted"] = "changed"
     if before is None or after is None:
         change = "created" if before is None else "deleted"
@@ -272,7 +271,7 @@ def _file_change(path: str, pair: Change) -> FileChange | None:
 
 
 def runs_later(path: str) -> str | None:
-    """Who runs or obeys the file at a path, and when, or None."""
+    """The sentence on what runs or obeys a file later; None if nothing does."""
     whole = path.casefold()
     name = whole.rpartition("/")[2]
     paths, names, shapes = _runs_later()
@@ -281,7 +280,7 @@ def runs_later(path: str) -> str | None:
 
 
 def _warnings(files: list[FileChange]) -> list[str]:
-    """Which of the files run later, in plain words."""
+    """Warnings about the files that run later."""
     found: list[str] = []
     for file in files:
         because = None if file.change == "deleted" else runs_later(file.path)

@@ -1,11 +1,10 @@
 """execute_command: one gated argv, run in the workspace's sandbox, without a shell.
 
 `CommandExecutor` finds the program in fixed directories, adds the options that keep git and zip from running or reading
-what they should not, starts it in the sandbox, and gives back bounded output. Exit codes are the command's own; one
-that a signal ended has 128 + the signal's number; None means that we ended it. What the owner's rules deny is covered
-(`floor`), and where that cannot be done nothing runs. From a command that nobody was asked about, files with secrets
-are hidden (`operands`), and what something executes or trusts is kept as it is (`trusted`). Beyond that it never
-decides whether a command may run.
+what they should not, starts it in the sandbox, and returns bounded output. Exit codes are the command's own; 128 + n
+if signal n ended it; None if we did. Denied paths are covered (`denied_paths`); if that is impossible, nothing runs. A
+command that nobody was asked about cannot see files with secrets (`operands`), and files that something executes or
+trusts stay as they are (`trusted`). Beyond that it never decides whether a command may run.
 """
 
 import asyncio
@@ -46,11 +45,11 @@ _MAX_TOLD = 10
 _LIST_SECONDS = 30
 _MOST_COMPARED = 16 * 1024**2
 _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
-"""Where one of these is read-only the project's rules are."""
+"""If one of these is read-only, so are the project's rules."""
 
 
 class Unfinished(MachineError):
-    """A command that did not come to its own end, with what it had printed until then."""
+    """A command was ended early; `partial` has its output so far."""
 
     def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -62,11 +61,11 @@ class CommandTimeout(Unfinished, ExecutionTimeout):
 
 
 class CommandStopped(Unfinished, ExecutionCancelled):
-    """It was called off. A cancelled call raises CancelledError all the same, with this as the cause."""
+    """It was cancelled. The call raises CancelledError, with this as the cause."""
 
 
 def unfinished(error: BaseException | None) -> Unfinished | None:
-    """The command that a timeout or a cancellation ended; None where there was none."""
+    """Find the `Unfinished` in an error's chain of causes; None if there is none."""
     while error is not None and not isinstance(error, Unfinished):
         error = error.__cause__ or error.__context__
     return error
@@ -103,12 +102,12 @@ class CommandExecutor:
         until: float | None = None,
         asked: bool = True,
     ) -> ExecuteCommandResult:
-        """Run it to its end. Raises CommandTimeout (with the output so far) when time is up; when it is cancelled,
+        """Run a command to its end. Raises CommandTimeout (with the output so far) if time is up; if cancelled,
         CancelledError with a CommandStopped as its cause.
 
         `bound`: run only while these files have this content (SHA-256, or `missing`); else DriftedError.
-        `asked`: whether a person was asked about this very call; what is LOW is never asked about.
-        `until`: not started after it (seconds since 1970).
+        `asked`: True if a person was asked about this very call. LOW calls are never asked.
+        `until`: it is not started after this time (seconds since 1970).
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
@@ -162,14 +161,14 @@ class CommandExecutor:
         return result
 
     async def _denied(self) -> list[str]:
-        """What the rules deny to commands and is there."""
+        """Existing paths that the rules deny to commands."""
         if self._floor is None or self._paths is None:
             return []
         return await asyncio.to_thread(self._floor.masked, self._paths)
 
     def _check_covered(self, launch: Launch, masked: Sequence[str], command: UnderstoodCommand) -> None:
-        """What is denied must be covered, and the project's rules out of reach, or nothing runs: a sandbox may be too
-        weak for it, or there is none."""
+        """Refuse to run unless denied paths are covered and the project's rules are read-only. A weak sandbox, or none,
+        cannot do that."""
         for path in masked:
             if path not in launch.isolation.masked and os.path.lexists(self._root / path):
                 raise RefusedError(
@@ -177,7 +176,7 @@ class CommandExecutor:
                     "nothing was run.",
                     hint="install bubblewrap (`byleave doctor` says what is missing), or use the file tools",
                 )
-        # What it leaves there would be the rules from the next start on. Without any there is nothing to loosen.
+        # A command could change the rules for the next start. If there are none, there is nothing to loosen.
         held = command.starts_nothing or not _RULES_HELD.isdisjoint(launch.isolation.protected)
         if not held and os.path.lexists(self._root / PROJECT_POLICY):
             raise RefusedError(
@@ -186,7 +185,7 @@ class CommandExecutor:
             )
 
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
-        """What a command made where the rules deny everything: nothing was there to be covered."""
+        """Warnings about denied paths that a command created: they could not be covered before they existed."""
         try:
             made = [path for path in await outlast(asyncio.ensure_future(self._denied())) if path not in before]
         except RefusedError as error:
@@ -197,7 +196,7 @@ class CommandExecutor:
     async def _withhold(
         self, command: UnderstoodCommand, program: str, *, asked: bool
     ) -> tuple[TrustedFiles | None, Withheld]:
-        """What a command that nobody was asked about may not read or change."""
+        """Find the files that a command may not read or change because nobody was asked about it."""
         if asked and not command.is_low:
             return None, NOTHING_WITHHELD
         secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
@@ -209,7 +208,7 @@ class CommandExecutor:
         return kept, Withheld(secrets, sealed=kept.sealed)
 
     async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
-        """Those of the files that git does not hold with just this content: hiding the others would hide nothing."""
+        """Files whose content is not in git's index; the index shows the content of the others anyway."""
         keeper = OutputKeeper(self._settings.max_output_bytes, None)
         listing = understand("git", ["ls-files", "-s", "-z", "--", *paths])
         with self._sandbox.launch([git, *listing.safe_args], understood=listing) as launch:
@@ -221,7 +220,7 @@ class CommandExecutor:
         return tuple([path for path in paths if path not in staged or self._blob(path, staged[path]) != staged[path]])
 
     def _blob(self, path: str, like: str) -> str | None:
-        """The name git gives a file's content; None where it cannot be told."""
+        """The git blob id of a file's content; None if it cannot be read."""
         with suppress(OSError, ByleaveError):
             with open(self._root / path, "rb") as file:
                 content = file.read(_MOST_COMPARED)
@@ -233,7 +232,7 @@ class CommandExecutor:
     async def _hold(
         self, command: UnderstoodCommand, bound: Mapping[str, str] | None
     ) -> AsyncGenerator[Holding | None]:
-        """Watch over the files the command is bound to."""
+        """Watch the files that the command is bound to."""
         if not bound:
             yield None
             return
@@ -244,7 +243,7 @@ class CommandExecutor:
 
 
 def _check_left_out(launch: Launch, withheld: Withheld) -> None:
-    """Secrets must be hidden, or nothing runs: a sandbox may be too weak for it."""
+    """Refuse to run unless the secrets are hidden: a sandbox may be too weak for it."""
     bare = [path for path in withheld.secrets if path not in launch.isolation.left_out]
     if bare:
         raise RefusedError(
@@ -254,7 +253,7 @@ def _check_left_out(launch: Launch, withheld: Withheld) -> None:
 
 
 def _left_out(launch: Launch) -> list[str]:
-    """What the command could not read, in words."""
+    """The warning that lists the files hidden from the command."""
     paths = [repr(visible(path)) for path in launch.isolation.left_out]
     if not paths:
         return []
@@ -274,7 +273,7 @@ def _more_time(asked: float, given: float) -> str:
 async def _run_to_its_end(
     launch: Launch, keeper: OutputKeeper, seconds: float, idle_seconds: float | None, until: float | None
 ) -> Ended:
-    """Run it; one that is cancelled has ended too, and what it printed is kept."""
+    """Run the process. A cancellation also returns an `Ended`, so that its output is kept."""
     try:
         return await run_process(launch, keeper, seconds=seconds, idle_seconds=idle_seconds, until=until)
     except asyncio.CancelledError:
@@ -282,7 +281,7 @@ async def _run_to_its_end(
 
 
 async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]], holding: Holding) -> Ended:
-    """Run it while the watch stands: at a change it is ended, and what it said is withheld."""
+    """Run it under the watch. If a bound file changes, end it and withhold its output."""
     holding.covered = launch.covered
     holding.check()
     work = asyncio.get_running_loop().create_task(run())
@@ -293,7 +292,7 @@ async def _run_held(launch: Launch, run: Callable[[], Coroutine[Any, Any, Ended]
     except (asyncio.CancelledError, ToolFailure) as error:
         if not holding.changed() or (task is not None and task.cancelling()):
             raise
-        # Ended by us, or the sandbox itself stumbled over the change.
+        # We ended it, or the change made the sandbox fail.
         raise drifted(holding.drifted or "", "it was ended while it started") from error
     if holding.changed():
         if task is not None and task.cancelling():
@@ -312,7 +311,7 @@ def _result(command: str, ended: Ended, keeper: OutputKeeper, launch: Launch, se
         error = f"{command} was stopped before its end."
     elif ended.timed_out:
         error = f"{command} was ended because its time was up."
-    # Whatever its exit code: what it means only the command knows. grep's 1 says that nothing was found.
+    # Success whatever the exit code: its meaning is the command's own. grep's 1 means no match.
     return ExecuteCommandResult(
         success=error is None,
         error=error,

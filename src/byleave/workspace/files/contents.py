@@ -1,7 +1,7 @@
-"""What a file's bytes are: text in some encoding, a picture or PDF, or something an agent has no use for.
+"""Decoding of a file's bytes: text in some encoding, or a picture or PDF as base64.
 
-Pure: bytes in, a value out. It never guesses silently: the encoding that was used is named, and bytes that are no text
-and no picture are refused rather than replaced.
+Pure: bytes in, a value out. It never guesses silently: the result names the encoding, and bytes that are neither text
+nor picture are refused rather than replaced.
 """
 
 import base64
@@ -34,14 +34,14 @@ _NOT_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b")) + b"\x7f"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's content as text, and how its bytes were read."""
+    """A file's content as text, and the encoding of its bytes."""
 
     text: str
     encoding: str
 
 
 def read_content(data: bytes, path: str) -> Content:
-    """Text with the encoding it was read in; base64 for PDFs and pictures; refused otherwise."""
+    """Decode text, or encode PDFs and pictures as base64. Raises ToolFailure for other bytes."""
     if b"\x00" not in data and not data.startswith(b"\xef\xbb\xbf"):
         try:
             text = data.decode("utf-8")
@@ -67,14 +67,14 @@ def _as_base64(data: bytes) -> Content:
 
 
 def _is_picture(data: bytes) -> bool:
-    # "BM" alone may begin a text; in a picture nothing but NUL comes after its size.
+    # "BM" alone may begin a text; in a bitmap four NULs follow the size.
     is_bitmap = data[:2] == b"BM" and data[6:10] == bytes(4)
     is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     return data.startswith(_SIGNATURES) or is_bitmap or is_webp or data[4:8] == b"ftyp"
 
 
 def is_wide(head: bytes) -> bool:
-    """True if a file that begins so is text of two or four bytes a character."""
+    """True if a file starts with the mark of UTF-16 or UTF-32."""
     return head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff"))
 
 
@@ -96,13 +96,12 @@ def _eight_bit(data: bytes) -> Content | None:
     except UnicodeDecodeError:
         return Content(data.decode("latin-1"), "latin-1")
     plain = data.decode("latin-1")
-    # Where both agree it is the simpler one.
     return Content(plain, "latin-1") if plain == text else Content(text, "cp1252")
 
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Some lines of a text, counted from 1; `last` is what was there, not what was asked for."""
+    """Some lines of a text, counted from 1; `last` is the last line returned, not the one requested."""
 
     text: str
     first: int
@@ -111,12 +110,12 @@ class LineRange:
 
 
 def count_lines(text: str) -> int:
-    """Lines as an editor counts them: a last line without its newline counts too."""
+    """Count lines as an editor does: a last line without a newline counts too."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
 
 
 def cut_lines(text: str, first: int, last: int | None) -> LineRange:
-    """Lines `first` to `last`. Only a newline ends a line; U+2028 and form feeds do not."""
+    """Return lines `first` to `last`. Only a newline ends a line; U+2028 and form feeds do not."""
     total = count_lines(text)
     last = total if last is None else min(last, total)
     if first > max(total, 1):
@@ -126,8 +125,8 @@ def cut_lines(text: str, first: int, last: int | None) -> LineRange:
 
 
 def _behind_lines(text: str, count: int, at: int) -> int:
-    """Where the line begins that comes so many lines after one; the end of the text where there is none."""
-    # Whole pieces are counted: a search for each newline would take seconds in a large file.
+    """Offset of the line `count` lines after `at`; the end of the text if there is none."""
+    # Count in whole pieces: a search for each newline would take seconds in a large file.
     while count and (found := text.count("\n", at, at + _PIECE)) < count and at < len(text):
         count -= found
         at += _PIECE

@@ -1,15 +1,14 @@
-"""New files before they have their name, and what a killed writer left of them.
+"""Drafts: new files before they take their name, and the renames that put them in place.
 
-A draft is a file without a name in the directory where it will get one; so the kernel removes it with its writer,
-however that ends. To replace another file it needs a name of its own for the moment between two system calls (on a file
-system without nameless files: while it is written). Its writer holds a lock on it, so `remove_drafts` can tell a draft
-that was left from one that is in use. Nothing here follows a link, and nothing but drafts is ever removed.
+A draft is an unnamed file (`O_TMPFILE`) in the target's directory, so the kernel removes it however its writer ends.
+To replace another file it needs a name for the moment between two system calls; on a file system without unnamed files,
+while it is written. Its writer holds a lock on it, so `remove_drafts` can tell an orphaned draft from one in use;
+it removes nothing else.
 
-Putting a file where another is, without losing one that somebody else puts there at the same moment.
-
-A check before a rename leaves a gap. So the new file and the old one change places in one step, and what came out is
-looked at afterwards: if it is not what was expected, they change places again. The same for taking a file away. All by
-names in a directory that is already open. Where the kernel or the file system cannot swap, the check comes before.
+An undo must not lose a file that somebody else puts there at the same moment, and a check before a rename leaves a gap.
+So `swap` exchanges the new file and the old one in one step and checks the old one afterwards: if it is not the
+expected one, they are exchanged back. `take_away` removes a file in the same way. If the kernel or the file system
+cannot exchange, the check comes before the rename. Names are relative to an open directory, and no link is followed.
 """
 
 import contextlib
@@ -26,16 +25,16 @@ from pathlib import Path
 
 DRAFT = re.compile(r"\.byleave-[0-9a-f]{16}\.tmp")
 PASSING = re.compile(r"\.byleave-[0-9a-f]{16}\.(?:tmp|undo)")
-"""Names that only Byleave gives, for a moment: drafts, and what an undo holds between two renames."""
-# A file system that knows no files without a name says one of these; EPERM is ext4's word for a directory that is gone.
+"""Temporary names that only Byleave gives: drafts, and files that an undo holds between two renames."""
+# Errors of a file system without unnamed files; ext4 says EPERM for a removed directory.
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
 _ACCESS_LIST = "system.posix_acl_access"
-_UNVISITED = frozenset({".git", ".byleave"})  # never written
+_UNVISITED = frozenset({".git", ".byleave"})  # no draft is ever written there
 
 
 def create_draft(dir_fd: int, mode: int) -> tuple[int, str | None]:
-    """A new file, open and locked, and its name where it had to be given one. The caller closes the descriptor."""
+    """Create a locked file; return its descriptor, which the caller closes, and its name if it needed one."""
     flags, name = os.O_RDWR | os.O_CLOEXEC, None
     try:
         fd = os.open(".", flags | os.O_TMPFILE, mode, dir_fd=dir_fd)
@@ -44,12 +43,12 @@ def create_draft(dir_fd: int, mode: int) -> tuple[int, str | None]:
             raise
         name = _draft_name()
         fd = os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
-    fcntl.flock(fd, fcntl.LOCK_EX)  # free, since nobody else knows it: says that its writer lives
+    fcntl.flock(fd, fcntl.LOCK_EX)  # never blocks: nobody else knows the file; shows that its writer lives
     return fd, name
 
 
 def put_in_place(fd: int, draft: str | None, dir_fd: int, name: str) -> None:
-    """Let a draft take the name of a file that is there, in one step."""
+    """Rename a draft over an existing file, in one step."""
     if draft is None:
         draft = _draft_name()
         _name_nameless(fd, dir_fd, draft)
@@ -61,7 +60,7 @@ def put_in_place(fd: int, draft: str | None, dir_fd: int, name: str) -> None:
 
 
 def put_new(fd: int, draft: str | None, dir_fd: int, name: str) -> None:
-    """Let a draft take a name that is free; FileExistsError when it is not. Never replaces anything."""
+    """Give a draft a free name; FileExistsError if it is taken. Never replaces a file."""
     if draft is None:
         _name_nameless(fd, dir_fd, name)
         return
@@ -70,7 +69,7 @@ def put_new(fd: int, draft: str | None, dir_fd: int, name: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # A file system without hard links: the next best is a look right before.
+        # A file system without hard links: the next best is a check right before.
         with suppress(FileNotFoundError):
             os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
@@ -80,17 +79,17 @@ def put_new(fd: int, draft: str | None, dir_fd: int, name: str) -> None:
 
 
 def discard(draft: str | None, dir_fd: int) -> None:
-    """Remove a draft that has a name."""
+    """Remove a draft, if it has a name."""
     if draft is not None:
         with suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=dir_fd)
 
 
 def take_attributes(old: int, new: int) -> None:
-    """Give a draft the access list and the user's own attributes of the file it replaces. Its mode is set already.
+    """Copy the access list (ACL) and the user attributes of the replaced file to a draft. Its mode is set already.
 
-    Where there is a list, the group's part of the mode is only a bound of it, and alone would open the file to the
-    group. What makes a program mighty (capabilities) is not taken over.
+    With an ACL, the group bits of the mode are only a mask; without it, they would open the file to the group.
+    Capabilities are not copied.
     """
     source = f"/proc/self/fd/{old}"
     try:
@@ -109,7 +108,7 @@ def take_attributes(old: int, new: int) -> None:
 
 
 def take_attributes_of(name: str, dir_fd: int, new: int) -> None:
-    """`take_attributes` of a file by its name, where there is one."""
+    """`take_attributes` from a file by its name, if it exists."""
     with suppress(OSError):
         old = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
         try:
@@ -119,7 +118,7 @@ def take_attributes_of(name: str, dir_fd: int, new: int) -> None:
 
 
 def sync_directory(dir_fd: int) -> bool:
-    """True if the disk took the directory's names; True also where a file system has nothing to say about it."""
+    """Sync a directory's names to disk; False on failure. True if the file system does not support it."""
     try:
         fd = reopen(dir_fd, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -132,12 +131,12 @@ def sync_directory(dir_fd: int) -> bool:
 
 
 def reopen(fd: int, flags: int) -> int:
-    """The very file behind a descriptor, opened anew."""
+    """Open the file behind a descriptor again, with other flags."""
     return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
 
 
 def remove_drafts(root: Path) -> int:
-    """Remove the drafts that killed clients left below `root`, and say how many. Takes as long as a look at it all."""
+    """Remove the drafts that killed clients left below `root`; return their number. Walks the whole tree."""
     removed = 0
     # fwalk goes by descriptor and enters no link.
     for _, directories, names, dir_fd in os.fwalk(root, follow_symlinks=False):
@@ -156,7 +155,7 @@ def _remove_left(name: str, dir_fd: int) -> bool:
         if not stat.S_ISREG(info.st_mode):
             return False
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its writer lives
-        # It may have become the real file meanwhile; then another bears its name, or none.
+        # It may have become the real file meanwhile; then another file has its name, or none.
         if os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_ino != info.st_ino:
             return False
         os.unlink(name, dir_fd=dir_fd)
@@ -178,23 +177,23 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Expected = Callable[[str], bool]
-"""True if what has a name in the directory is what was expected there."""
+"""True if the file with this name is the expected one."""
 
 
 class Unexpected(OSError):
-    """Something else was there; it is there still."""
+    """Another file than the expected one was there; it is still there."""
 
 
 def new_name() -> str:
-    """A name for the time between; looks at a workspace pass over such names.
+    """A temporary name for an undo; snapshots skip such names.
 
-    Not that of a write's draft, which any client may clear away: between two renames this one bears what was there.
+    Not the name of a write's draft, which any client may remove: between two renames it holds the old file.
     """
     return f".byleave-{secrets.token_hex(8)}.undo"
 
 
 def place(dir_fd: int, draft: str, name: str) -> None:
-    """Give `draft` a name that is free. Raises Unexpected where it is not; the draft stays."""
+    """Give `draft` a free name. Raises Unexpected if it is taken; the draft stays."""
     try:
         _rename(dir_fd, draft, name, _NO_REPLACE)
     except FileExistsError as error:
@@ -202,10 +201,10 @@ def place(dir_fd: int, draft: str, name: str) -> None:
 
 
 def swap(dir_fd: int, draft: str, name: str, expected: Expected) -> None:
-    """Put `draft` in the place of what is expected under `name`. Raises Unexpected; then nothing has changed."""
+    """Replace the expected file `name` by `draft`. Raises Unexpected if another is there; then nothing has changed."""
     if not expected(name):
         raise Unexpected(errno.EBUSY, "it changed")
-    ours = os.open(draft, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)  # open: its number stays its own
+    ours = os.open(draft, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)  # open: its inode is not reused
     try:
         _exchange(dir_fd, draft, name, expected, os.fstat(ours).st_ino)
     finally:
@@ -225,7 +224,7 @@ def _exchange(dir_fd: int, draft: str, name: str, expected: Expected, ours: int)
     as_expected = False
     try:
         as_expected = expected(draft)
-    finally:  # also where it cannot be looked at
+    finally:  # also if the check fails
         if not as_expected:
             _swap_back(dir_fd, draft, name, ours)
     if not as_expected:
@@ -236,7 +235,7 @@ def _exchange(dir_fd: int, draft: str, name: str, expected: Expected, ours: int)
 def _swap_back(dir_fd: int, draft: str, name: str, ours: int) -> None:
     try:
         _rename(dir_fd, draft, name, _EXCHANGE)
-    except OSError:  # somebody took ours away meanwhile: theirs must not go with it
+    except OSError:  # ours was removed meanwhile: do not lose theirs
         _move_back(dir_fd, draft, name)
         return
     if os.stat(draft, dir_fd=dir_fd, follow_symlinks=False).st_ino != ours:
@@ -244,7 +243,7 @@ def _swap_back(dir_fd: int, draft: str, name: str, ours: int) -> None:
 
 
 def take_away(dir_fd: int, name: str, expected: Expected) -> None:
-    """Remove what is expected under `name`. Raises Unexpected; then it is still there."""
+    """Remove the expected file `name`. Raises Unexpected if another is there; then it is still there."""
     if not expected(name):
         raise Unexpected(errno.EBUSY, "it changed")
     aside = new_name()
@@ -255,7 +254,7 @@ def take_away(dir_fd: int, name: str, expected: Expected) -> None:
     as_expected = False
     try:
         as_expected = expected(aside)
-    finally:  # also where it cannot be looked at
+    finally:  # also if the check fails
         if not as_expected:
             _move_back(dir_fd, aside, name)
     if not as_expected:
@@ -271,12 +270,12 @@ def _move_back(dir_fd: int, aside: str, name: str) -> None:
 
 
 def _set_aside(dir_fd: int, draft: str, name: str) -> None:
-    """Saved twice in that moment: both stay, one of them under a name that can be seen."""
+    """Two others wrote the file in that moment: keep both, one under a visible name."""
     os.rename(draft, f"{name}.{secrets.token_hex(4)}.saved", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
 def _rename(dir_fd: int, old: str, new: str, flags: int) -> None:
-    # glibc has it since 2.28; other C libraries need not.
+    # glibc has it since 2.28; other C libraries may lack it.
     call = getattr(_libc, "renameat2", None)
     code = errno.ENOSYS
     if call is not None:

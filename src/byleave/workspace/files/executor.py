@@ -1,15 +1,14 @@
 """read_file, write_file and list_directory on the real file system.
 
 `FileSystemExecutor` runs the blocking work in a small pool of its own threads, so that a slow disk never stops the
-client. A cancelled call waits for its thread, which gives up before it changes anything. Every open goes through the
-`PathValidator`; no name is looked at first and opened later. Whether a call may run was decided before.
+client. A cancelled call waits for its thread, which stops before it changes anything. Every open goes through the
+`PathValidator`; no name is checked first and opened later. Nothing here decides whether a call may run.
 
-list_directory: sorted, bounded, and never through a link.
-
-Directories are read by descriptor and their children opened from it, so a directory that is swapped for a link while
-the listing runs is not entered. A link is listed as what it leads to inside the workspace; one that leads outside or
-nowhere is listed as a file with its own size, and nothing about its target is told. What the owner has ruled out is
-neither listed nor entered. Bounds: entries, depth, time. What does not fit is counted all the same, for a while.
+A listing is sorted, bounded in entries, depth and time, and never follows a link into a directory. Directories are read
+by descriptor and their children opened from it, so a directory swapped for a link meanwhile is not entered. A link is
+listed as its target if that is inside the workspace; otherwise as a file with the link's own size, and nothing about
+the target is revealed. Denied paths are neither listed nor entered. Entries over the limit are only counted, for a
+limited time.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """Expand a pattern as a search does; few listings need it, so the search is loaded here."""
+    """Expand a pattern as a search does. Imported here because few listings need it."""
     from byleave.workspace.search.executor import expand_glob
 
     return expand_glob(pattern)
@@ -122,7 +121,7 @@ class Listing:
             try:
                 info = os.stat(name, dir_fd=fd, follow_symlinks=False)
             except (FileNotFoundError, PermissionError):
-                continue  # gone since it was named, or in a directory that tells names and nothing else
+                continue  # removed meanwhile, or in a directory that is readable but not searchable
             is_directory = stat.S_ISDIR(info.st_mode)
             if self._fits(name):
                 self._take(name, prefix, info)
@@ -165,7 +164,7 @@ class Listing:
         try:
             child = self._paths.open_child(fd, name, _READ_DIRECTORY)
         except OSError:
-            return  # no permission, another mount, or swapped for a link: its entry is listed, its inside is not
+            return  # no permission, another mount, or swapped for a link: listed but not entered
         try:
             if is_open(os.fstat(child)):
                 self._read(child, f"{prefix}{name}/", depth)
@@ -192,13 +191,13 @@ class Listing:
             ruled_out = self._rulings.rules_out(self._paths.real_path(fd))
             return None if ruled_out else os.fstat(fd)
         except OSError:
-            return None  # moved away since
+            return None  # moved out of the workspace meanwhile
         finally:
             os.close(fd)
 
 
 def _modified(info: os.stat_result) -> str:
-    """A file may bear any time; one that no calendar holds becomes the nearest that one does."""
+    """Format the modification time, clamped to the years that datetime supports."""
     seconds = min(max(info.st_mtime, _FIRST_SECOND), _LAST_SECOND)
     return timestamp(datetime.fromtimestamp(seconds, UTC))
 
@@ -232,7 +231,7 @@ class FileSystemExecutor:
         *,
         until: float | None = None,
     ) -> WriteFileResult:
-        """`until`: nothing is written after it (seconds since 1970)."""
+        """Write a file. `until`: nothing is written after this time (seconds since 1970)."""
         if recording is None:
             return await self._written(lambda stop: self.write_now(params, stop, bound=bound), until)
         return await self._written(lambda stop: self._write_recorded(params, stop, recording, bound), until)
@@ -257,17 +256,17 @@ class FileSystemExecutor:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     async def _written(self, work: Callable[[threading.Event], T], until: float | None) -> T:
-        """A write that was done before it was called off, or before its time was up, is told as done."""
+        """Run a write. If it took effect before it was cancelled, its result is returned."""
         stop = Stop(until)
         future = asyncio.get_running_loop().run_in_executor(self._pool, work, stop)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError as cancelled:
-            # The thread cannot be ended from outside; it sees `stop` and leaves nothing behind.
+            # The thread cannot be killed; it sees `stop` and leaves nothing behind.
             stop.set()
             try:
                 return await outlast(future)
-            except Exception:  # noqa: BLE001 - whatever went wrong: nothing was done, and that it was called off is why
+            except Exception:  # noqa: BLE001 - nothing was written, and the cancellation is the reason
                 raise cancelled from None
 
     async def _in_thread(self, work: Callable[[threading.Event], T]) -> T:
@@ -279,11 +278,11 @@ class FileSystemExecutor:
             stop.set()
             await asyncio.wait([future])
             if not future.cancelled():
-                future.exception()  # looked at, so that it is not reported as forgotten
+                future.exception()  # retrieved, so that asyncio does not log it as never retrieved
             raise
 
     def _read_cached(self, params: ReadFileParams) -> ReadFileResult | None:
-        """A small file that lies in the kernel's memory is read without a thread, ten times faster, and never waits."""
+        """Read a small file from the page cache without a thread: ten times faster, and it never blocks."""
         if names_directory(params.path):
             return None
         fd = self._paths.open_cached(self._paths.relative(params.path), _READ)
@@ -292,7 +291,7 @@ class FileSystemExecutor:
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode) or info.st_size > self._small:
-                return None  # what is wrong with it is told by the other way
+                return None  # read_now raises the right error
             self._paths.refuse_closed(fd, info)
             buffer = bytearray(info.st_size + 1)
             if os.preadv(fd, [buffer], 0, os.RWF_NOWAIT) != info.st_size:
@@ -324,12 +323,12 @@ class FileSystemExecutor:
         self._paths.refuse_closed(fd, info)
         if info.st_size > self._max_file_bytes:
             raise self._too_large(path)
-        # One byte more than its size: a short answer proves the end, and the cap holds while the file grows.
+        # One byte more than its size: a short read proves the end, and the limit holds while the file grows.
         data = os.read(fd, info.st_size + 1)
         return data if len(data) == info.st_size else self._read_rest(fd, path, data)
 
     def _read_rest(self, fd: int, path: str, data: bytes) -> bytes:
-        """For a file whose size was not what it said: read on to its end, within the limit."""
+        """Read on to the end of a file whose size was wrong, within the limit."""
         pieces, size = [data], len(data)
         while piece := os.read(fd, 1 << 20):
             pieces.append(piece)
@@ -350,7 +349,7 @@ class FileSystemExecutor:
         keep: Callable[[Replacing], None] | None = None,
         bound: Mapping[str, str] | None = None,
     ) -> WriteFileResult:
-        """write_file, in this thread. `bound`: only where this (one file and its digest) is what it replaces."""
+        """write_file, in this thread. `bound`: the one file it may replace, with its digest."""
         try:
             data = params.content.encode("utf-8")
         except UnicodeEncodeError as error:

@@ -1,13 +1,10 @@
-"""What a link hides: the gate judged the name that was asked for, the kernel opened what it leads to.
+"""Checks on symlinks: the gate judged the requested name, but the kernel opens the link's target.
 
-Where the two differ, the gate's own tables are asked again with the real name. A file may not be read or written
-under a name that looks more harmless than it is: it has to be asked for by its own name, and so be judged by it. What
-the gate lets nobody write is refused here once more, whatever the gate said: the second wall knows what the first does.
-
-A call as it would be spelled if there were no links: for rules, which know names only.
-
-A rule about `private/**` must also meet a link that leads there. What cannot be resolved keeps its spelling: opening it
-later fails or is checked by the kernel. Nothing here opens a file's content.
+If the two differ, the real name is judged by the gate's own tables too. A file must not be read or written under a name
+that looks more harmless than its own: it has to be requested by its own name, and so judged by it. Files that the gate
+lets nobody write are refused here again, whatever the gate said. `under_real_names` resolves the links in a call's
+parameters, because a rule about `private/**` must also match a link that leads there. A name that cannot be resolved
+keeps its spelling: opening it later fails or is checked by the kernel. Nothing here opens a file's content.
 """
 
 import os
@@ -29,18 +26,17 @@ _HINT = "Ask for the file by its own name."
 
 
 def refuse_hidden_secret(asked: str, real: str) -> None:
-    """Refuse to read a file that holds secrets under a name that does not say so."""
+    """Refuse to read a secret file through a link whose name does not show it."""
     if asked != real and secret_name(real) and not secret_name(asked):
         raise PathValidationError(f"{asked!r} is a link to {visible(real)!r}, which may hold secrets.", hint=_HINT)
 
 
 def refuse_hidden_target(asked: str, real: str) -> None:
-    """Refuse to write a file under a name that asks for less than its own would."""
+    """Refuse to write a file through a link whose name is judged less strictly."""
     if asked == real:
         return
     before, after = _level(asked), _level(real)
-    worse = after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None)
-    if worse or after is VerdictLevel.REFUSE:
+    if after.rank > before.rank or (trusted_name(real) is not None and trusted_name(asked) is None):
         raise PathValidationError(
             f"{asked!r} is a link to {visible(real)!r}, which is judged more strictly.", hint=_HINT
         )
@@ -49,14 +45,14 @@ def refuse_hidden_target(asked: str, real: str) -> None:
 def refuse_protected_directory(real: str, path: str) -> None:
     """Refuse a real path (links resolved) that runs through `.git` or `.byleave`, however they are spelled."""
     for part in real.split("/"):
-        # Other file systems drop trailing dots and spaces and do not tell upper from lower case.
+        # Some file systems drop trailing dots and spaces and ignore case.
         plain = part.casefold().rstrip(". ")
         if plain in _PROTECTED or PASSING.fullmatch(plain) or protected_name(part) is not None:
             raise PathValidationError(f"{path!r} lies in {visible(part)!r}, which is never written.")
 
 
 def refuse_protected(real: str, path: str) -> None:
-    """The same of a file, and of one that would be a program or library."""
+    """Refuse a file in a protected directory, and one that would be a program or library."""
     refuse_protected_directory(real, path)
     if real.casefold().rstrip(". ").endswith(_FORBIDDEN_ENDINGS) or _level(real) is VerdictLevel.REFUSE:
         raise PathValidationError(f"{path!r} would be a program or library; such files are never written.")
@@ -68,11 +64,11 @@ def _level(path: str) -> VerdictLevel:
 
 
 _MAX_MISSING = 65
-"""Names at the end of a path that are not there yet; no write makes more."""
+"""Most missing names at the end of a path; no write creates more."""
 
 
 def under_real_names(paths: PathValidator, params: JsonObject) -> JsonObject:
-    """The parameters of a call with every name of the workspace replaced by the real one."""
+    """Return a call's parameters with every workspace path replaced by its real path."""
     changed = dict(params)
     path, args = params.get("path"), params.get("args")
     if isinstance(path, str):
@@ -88,15 +84,15 @@ def _real(paths: PathValidator, name: str) -> str:
     except PathValidationError:
         return name
     real = real_name(paths, relative)
-    # The same place under another spelling is no reason to judge again.
+    # Another spelling of the same path need not be judged again.
     return name if real is None or real == os.path.normpath(relative) else real
 
 
 def real_name(paths: PathValidator, relative: str) -> str | None:
-    """Where a path really lies, or would; None where that cannot be told."""
+    """Return the real path of an existing or future file; None if it cannot be resolved."""
     real = _resolved(paths, relative)
     above, rest = relative, ""
-    # What is not there yet lies below the last directory that is, and that may be behind a link.
+    # A missing path lies below its last existing directory, which may be a link.
     for _ in range(_MAX_MISSING):
         if real is not None or above == "." or above.rpartition("/")[2] == "..":
             break

@@ -1,12 +1,12 @@
-"""write_file's way to the disk: all of it or nothing, inside the workspace, with the old permissions.
+"""Atomic writes for write_file, inside the workspace, that keep the old file's permissions.
 
-The target's directory is pinned by descriptor; the new content goes to a file in it that has no name yet, is synced,
-and takes the target's name in one step. So a reader sees the old file or the new one, a link to elsewhere is never
-written through, and a failure (no space, cancelled, killed) leaves no trace, not even the directories it made. Writers
-of one file, in this process or another, hold a lock on it and so come one after the other: no append is lost. `.git`
-and `.byleave` are never written, however they are spelled or reached: the second wall behind the gate's. A write that
-is bound replaces only what was shown: it is compared on the very file, as the last thing before the name changes hands.
-What is left is the time between two system calls, in which a program beside us could still write into the old file.
+The target's directory is held by a descriptor. The new content goes to an unnamed file in it, is synced, and takes the
+target's name in one step. So a reader sees the old file or the new one, a write never goes through a link to elsewhere,
+and a failure (no space, cancelled, killed) leaves no trace, not even the directories it made. Writers of one file, in
+this process or another, take a lock on it: no append is lost. `.git` and `.byleave` are never written, however they
+are spelled or reached: a second check behind the gate's. A bound write replaces only the file that was shown, compared
+by descriptor as the last step before the rename. Between those two system calls another program could still write into
+the old file.
 """
 
 import errno
@@ -42,7 +42,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where to write: a pinned directory, a name in it, and what is there now."""
+    """Target of a write: an open directory, a name in it, and the file there now."""
 
     dir_fd: int
     name: str
@@ -53,17 +53,17 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class Replacing:
-    """A write right before its rename: what is there, and what takes its place."""
+    """A write right before its rename: the old file and the new one."""
 
     real: str
     old_fd: int | None
     old: os.stat_result | None
     new_fd: int
     made: list[str]
-    """Directories that were made for it."""
+    """Directories created for it."""
 
     def new_digest(self) -> str:
-        """SHA-256 of what takes its place."""
+        """SHA-256 of the new content."""
         digest, at = hashlib.sha256(), 0
         while piece := os.pread(self.new_fd, _CHUNK, at):
             digest.update(piece)
@@ -84,7 +84,7 @@ def write_beneath(
 ) -> WriteFileResult:
     """Replace or extend the file at `path`. `keep` is called once, right before the old file is replaced.
 
-    `bound`: the file that was shown (its real path) and its SHA-256, or `missing`; DriftedError when another is there.
+    `bound`: the file that was shown (its real path) and its SHA-256, or `missing`; DriftedError if another is there.
     """
     relative = paths.relative(path)
     if names_directory(path) or relative == ".":
@@ -110,7 +110,7 @@ _NOT_SYNCED = "The disk did not confirm that the new content will outlast a cras
 
 
 class _Writer:
-    """One try. Closes what it opened; where it wrote nothing it also removes the directories it made."""
+    """One attempt. Closes its descriptors; if it wrote nothing, also removes the directories it made."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if not self._written:
             for parent, name in reversed(self._made):
-                with suppress(OSError):  # somebody else put something in it: then it stays
+                with suppress(OSError):  # somebody else put a file in it: it stays
                     os.rmdir(name, dir_fd=parent)
         for fd in self._fds:
             os.close(fd)
@@ -148,7 +148,7 @@ class _Writer:
         return fd
 
     def find_bound(self) -> _Target | None:
-        """`find`, where a look found a file that may be replaced: whatever speaks against it now came since."""
+        """`find` for a file that inspection showed as replaceable: any error now comes from a change since."""
         try:
             return self.find()
         except OSError as error:
@@ -157,7 +157,7 @@ class _Writer:
             raise DriftedError(f"{error.message} {NOT_AS_SHOWN}") from error
 
     def find(self) -> _Target | None:
-        """Pin the directory of the file `path` really leads to. None: it was replaced while we looked."""
+        """Open the real directory of the target. None: the file was replaced meanwhile; try again."""
         try:
             old_fd = self._open(self._relative, os.O_PATH)
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class _Writer:
             target = _Target(self._open(parent or ".", _DIRECTORY), name, real, old_fd, old)
         except FileNotFoundError:
             return None
-        # First: of a file that is gone nothing is asked, the next try finds its successor.
+        # First: a replaced file is not checked; the next attempt finds its successor.
         if not _same_file(target, old):
             return None
         self._paths.refuse_out_of_reach(old_fd)
@@ -192,14 +192,14 @@ class _Writer:
         self._may_be_real(real)
         with suppress(FileNotFoundError):
             found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-            # It leads nowhere, or somebody was faster and it is there by now.
+            # Either a dangling link, or a file that somebody created meanwhile.
             if not stat.S_ISLNK(found.st_mode):
                 return None
             raise PathValidationError(f"{self._path!r} is a link to something that is not there.")
         return _Target(dir_fd, name, real, None, None)
 
     def _make_directories(self, parent: str, new: int = 0) -> int:
-        """Open the parent, making what is missing. Each step is resolved from the workspace down, so none leaves it."""
+        """Open the parent; create missing directories. Each is resolved from the workspace down, so none leaves it."""
         try:
             return self._open(parent or ".", _DIRECTORY)
         except FileNotFoundError:
@@ -213,10 +213,10 @@ class _Writer:
                 ) from None
             above_fd = self._make_directories(above, new + 1)
             refuse_protected_directory(f"{self._paths.real_path(above_fd)}/{name}", self._path)
-            with suppress(FileExistsError):  # somebody was faster, or it is a link: opening it tells
+            with suppress(FileExistsError):  # created meanwhile, or a link: opening it decides
                 os.mkdir(name, 0o777, dir_fd=above_fd)
                 self._made.append((above_fd, name))
-                if os.geteuid() == 0:  # theirs, as below
+                if os.geteuid() == 0:  # as in _give_to_owner_of
                     self._fds.append(made := self._paths.open_child(above_fd, name, _DIRECTORY))
                     owner = os.fstat(above_fd)
                     os.chown(f"/proc/self/fd/{made}", owner.st_uid, owner.st_gid)
@@ -225,16 +225,16 @@ class _Writer:
     def replace(
         self, target: _Target, data: bytes, *, append: bool, max_bytes: int, stop: threading.Event
     ) -> int | None:
-        """Write a draft and give it the target's name. None: the old one was replaced meanwhile, nothing was done."""
+        """Write a draft and give it the target's name. None: the old file was replaced meanwhile; nothing was done."""
         mode = os.fstat(target.dir_fd).st_mode
-        if not (mode & 0o222 and mode & 0o111):  # root could write it all the same; its owner said nobody may
+        if not (mode & 0o222 and mode & 0o111):  # root could write it anyway, against its owner's will
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         if not self._lock(target, stop):
             return None
         try:
             fd, draft = create_draft(target.dir_fd, 0o666 if target.old is None else 0o600)
         except FileNotFoundError:
-            return None  # somebody removed the directory; the next try makes it again
+            return None  # the directory was removed; the next attempt creates it again
         self._fds.append(fd)
         try:
             size = self._copy_old(target, fd, max_bytes, stop) if append else 0
@@ -254,7 +254,7 @@ class _Writer:
                 write = Written(self._path, target.real, target.old_fd, fd, data, size if append else None)
                 self._check_bound(target, write, max_bytes)
             put = put_new if target.old is None else put_in_place
-            _check(stop)  # once more: keeping and comparing take their time
+            _check(stop)  # again: keeping and comparing take time
             put(fd, draft, target.dir_fd, target.name)
             self._written = True
         except FileExistsError:
@@ -272,7 +272,7 @@ class _Writer:
         made = [self._real_name(parent, name) for parent, name in self._made]
         before = _stamp(target.old if append else _stat(target))
         self._keep(Replacing(target.real, target.old_fd, target.old, fd, made))
-        # Keeping takes time, and somebody may have gone on writing: that is neither kept nor added to.
+        # Keeping takes time. A write meanwhile would be lost: it is neither in the copy kept nor in the draft.
         if target.old is not None and _stamp(_stat(target)) != before:
             raise self._disturbed("changed while it was written; nothing was")
 
@@ -287,8 +287,8 @@ class _Writer:
         return ToolFailure(f"{self._path!r} {what}.", hint="Try again.")
 
     def _lock(self, target: _Target, stop: threading.Event) -> bool:
-        """Wait until no other writer holds the file. False: it was replaced meanwhile."""
-        # A new file is locked by its directory: only so that two writers do not both find nothing there.
+        """Wait until no other writer holds the lock. False: the file was replaced meanwhile."""
+        # A new file is locked through its directory, so that two writers do not both create it.
         try:
             fd = reopen(target.dir_fd, _LOCKABLE) if target.old_fd is None else _reopen_any(target.old_fd)
         except PermissionError:
@@ -307,7 +307,7 @@ class _Writer:
     def _copy_old(self, target: _Target, fd: int, max_bytes: int, stop: threading.Event) -> int:
         if target.old_fd is None:
             return 0
-        # Through the descriptor: it is the very file whose permissions were asked.
+        # Through the descriptor: it is the very file whose permissions were checked.
         source = reopen(target.old_fd, _READ)
         self._fds.append(source)
         if is_wide(os.pread(source, 4, 0)):
@@ -326,7 +326,7 @@ class _Writer:
 
 
 def _reopen_any(fd: int) -> int:
-    """A file that may perhaps only be written, to be locked."""
+    """Reopen a file for locking, even one that we may only write."""
     try:
         return reopen(fd, _READ)
     except PermissionError:
@@ -334,7 +334,7 @@ def _reopen_any(fd: int) -> int:
 
 
 def _locked(fd: int, stop: threading.Event) -> bool:
-    """True if the lock on a file came free in time."""
+    """Take the lock on a file; False if time runs out."""
     until = time.monotonic() + _LOCK_SECONDS
     while time.monotonic() < until:
         _check(stop)
@@ -358,7 +358,7 @@ def _write_all(fd: int, data: bytes, stop: threading.Event) -> None:
 
 
 def _give_to_owner_of(dir_fd: int, fd: int) -> None:
-    """What root makes in somebody's workspace is theirs: their commands run as them, and must be able to change it."""
+    """As root, give a new file to the directory's owner: commands run as the owner and must be able to change it."""
     if os.geteuid() == 0:
         owner = os.fstat(dir_fd)
         os.fchown(fd, owner.st_uid, owner.st_gid)
@@ -375,7 +375,7 @@ def _take_over(fd: int, target: _Target) -> None:
 
 
 def _stat(target: _Target) -> os.stat_result | None:
-    """What is under the name now, if anything."""
+    """Stat of the file that has the name now; None if there is none."""
     try:
         return os.stat(target.name, dir_fd=target.dir_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -383,7 +383,7 @@ def _stat(target: _Target) -> os.stat_result | None:
 
 
 def _same_file(target: _Target, old: os.stat_result | None) -> bool:
-    """True if the name still stands for that file, or still for none."""
+    """True if the name still belongs to that file, or still to none."""
     now = _stat(target)
     if now is None or old is None:
         return now is old
@@ -391,7 +391,7 @@ def _same_file(target: _Target, old: os.stat_result | None) -> bool:
 
 
 def _unchanged(target: _Target) -> bool:
-    """True if what was copied is still all there is under that name."""
+    """True if the file is still as it was copied."""
     return _stamp(_stat(target)) == _stamp(target.old)
 
 

@@ -1,1 +1,1 @@
-"""Isolation of commands: the backends, and what a command may read and change."""
+"""Isolation of commands: the backends, and the files a command may read and change."""

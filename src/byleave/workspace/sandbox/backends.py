@@ -1,7 +1,7 @@
-"""Backends of the sandbox on this system, strongest first, and the choice of one.
+"""Sandbox backends of this system, strongest first, and the choice of one.
 
-Each is tried before it is taken: it gives a sandbox that really ran something here, or says in a sentence why it
-cannot. A weaker one never stands in unsaid.
+Each is probed before it is chosen: it returns a sandbox that really ran a command here, or the reason why it cannot. A
+weaker one is never used silently.
 """
 
 import os
@@ -20,7 +20,7 @@ from .sandbox import NoSandbox, Sandbox
 from .seatbelt import working_seatbelt
 
 Make = Callable[[Path, str, str], Sandbox | str]
-"""From the workspace, the user's gitconfig, and why nothing stronger works."""
+"""Takes the workspace, the user's gitconfig, and the reasons why nothing stronger works."""
 
 
 def _bubblewrap(root: Path, identity: str, _reason: str) -> Sandbox | str:
@@ -39,14 +39,14 @@ def _seatbelt(root: Path, identity: str, _reason: str) -> Sandbox | str:
 
 
 def sandboxes() -> dict[SandboxName, Make]:
-    """Those for this system."""
+    """The backends of this system, strongest first."""
     if sys.platform == "darwin":
         return {"seatbelt": _seatbelt}
     return {"bwrap": _bubblewrap, "landlock": _landlock}
 
 
 def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
-    """The strongest isolation that really works here; or the one that is wanted, and no other."""
+    """The strongest sandbox that works here, or the one wanted and no other."""
     identity = git_identity(root)
     reasons: list[str] = []
     for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):
@@ -64,7 +64,7 @@ def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
 
 
 def git_identity(root: Path) -> str:
-    """The user's name and address for commits, and nothing else of their git settings, as a gitconfig."""
+    """A gitconfig with the user's name and email for commits, and no other setting of theirs."""
     try:
         git = find_program("git", root)
     except ToolFailure:
@@ -85,6 +85,6 @@ def git_identity(root: Path) -> str:
         value = asked.stdout.strip()
         if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
             lines.append(f'\t{key} = "{value}"')
-    # What git would leave running in the background is killed with it, half done; so it runs in front.
+    # Background maintenance would be killed half done when the command ends, so it runs in the foreground.
     lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
     return "\n".join(lines) + "\n"

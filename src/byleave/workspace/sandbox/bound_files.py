@@ -1,12 +1,12 @@
-"""What an approval was bound to, held from the last check to the command's start: no time between check and use.
+"""Bound files: the files an approval is tied to, held from the last check to the command's start.
 
-The files are watched, then read and compared, and the bytes that were compared are kept; the sandbox lays them over
-the files, so that a file written to afterwards changes nothing. That cannot hold a name: whoever renames another file
-over it takes the cover away with it. So for the first seconds, in which a command reads what it runs, a change of any
-name on the way is drift: the command is killed, and nothing it said is given. What is left: a process that already runs
-beside it in the same workspace can, within the milliseconds until the kill, get its own content started, in the same
-sandbox it has itself. Without a sandbox nothing covers the files, and the watch alone stands. Files that were missing
-are only checked before the start, as are those that it is the command's own business to rewrite (`npm install`).
+The files are watched, then read and compared, and the compared bytes are kept; the sandbox mounts these bytes over the
+files, so that a later write changes nothing. A mount cannot hold a name: renaming another file over it removes the
+mount. So for the first seconds, while a command reads what it runs, a change of any name on the path is drift: the
+command is killed and its output is withheld. One gap remains: a process that already runs in the same workspace can,
+in the milliseconds until the kill, get its own content started, in the same sandbox it has itself. Only bubblewrap
+covers the files, and only if no other command that could write runs; else the watch alone is left. Files that were
+missing are only checked before the start, as are files that the command itself is meant to rewrite (`npm install`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from byleave.workspace.paths import PathValidator
 from byleave.workspace.stopping import MISSING, DriftedError, drifted
 
 START_SECONDS = 10.0
-"""How long a command may take to read what it runs."""
+"""Time for a command to read the files it runs."""
 
 _MODIFY = 0x2
 _NAMES = 0x40 | 0x80 | 0x100 | 0x200  # moved from, moved to, created, deleted
@@ -36,10 +36,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class BoundFile:
-    """The approved bytes of one file, to be laid over it."""
+    """The approved bytes of one file, to be mounted over it."""
 
     path: str
-    """Where the file really lies, from the workspace."""
+    """The file's real path, relative to the workspace."""
     fd: int
     mode: int
 
@@ -55,7 +55,7 @@ class Holding:
         self._max_bytes = max_bytes
         self.pins: list[BoundFile] = []
         self.covered = False
-        """True if the sandbox laid the pins over the files; else a write to one is drift too."""
+        """True if the sandbox mounted the approved bytes over the files; else a write to one is drift too."""
         self.drifted: str | None = None
         self.over = asyncio.Event()
         """Set when the files may change again."""
@@ -66,7 +66,7 @@ class Holding:
         return {pin.path for pin in self.pins}
 
     def take(self) -> None:
-        """Compare every file with what was shown, and keep what was compared."""
+        """Compare every file with its approved digest, and keep the compared bytes."""
         for path, digest in self._bound.items():
             before = self._real(path) if digest != MISSING else None
             if before is not None and self._watches:
@@ -107,12 +107,12 @@ class Holding:
         return look
 
     def check(self) -> None:
-        """Right before the start: has anything changed since the files were compared?"""
+        """Raise DriftedError if anything changed since the comparison. Call it right before the start."""
         if self.changed():
             raise drifted(self.drifted or "")
 
     def changed(self) -> bool:
-        """True if something changed since the last look."""
+        """True if a file or a name on its path changed since the comparison."""
         if self._watch is not None and not self.over.is_set():
             self.drifted = self.drifted or self._watch.changed(covered=self.covered)
         return self.drifted is not None
@@ -158,7 +158,7 @@ class HeldFiles:
 
     @asynccontextmanager
     async def hold(self, bound: Mapping[str, str], *, watch: bool = True) -> AsyncGenerator[Holding]:
-        """Compare files with what was shown, and hold them while a command starts. Raises DriftedError."""
+        """Compare files with their digests and hold them while a command starts. Raises DriftedError."""
         holding = Holding(self._paths, bound, watch=watch, max_bytes=self._max_bytes)
         self._holdings.add(holding)
         try:
@@ -169,12 +169,12 @@ class HeldFiles:
             holding.close()
 
     async def free(self, path: str) -> None:
-        """Wait until no command that is starting holds the file at `path`: our own writes must not disturb it."""
+        """Wait until no starting command holds the file at `path`: our own write must not count as drift."""
         while self._holdings:
             try:
                 fd = self._paths.open_raw(self._paths.relative(path), os.O_PATH)
             except (OSError, ByleaveError):
-                return  # what is wrong with it is told by the one who writes
+                return  # the write itself raises the error
             try:
                 real = self._paths.real_path(fd)
             except OSError:
@@ -188,7 +188,7 @@ class HeldFiles:
 
 
 class _Watch:
-    """inotify on every directory on the way to some files."""
+    """inotify watches on every directory of the files' paths."""
 
     def __init__(self, paths: PathValidator) -> None:
         self._paths = paths
@@ -199,10 +199,10 @@ class _Watch:
                 hint="raise fs.inotify.max_user_instances, or close programs that watch files",
             )
         self._names: dict[tuple[int, bytes], tuple[str, bool]] = {}
-        """Which path a name in a watched directory belongs to, and whether it is the file itself."""
+        """From a watched directory and a name in it to the bound path, and True if the name is the file itself."""
 
     def add(self, way: str, path: str) -> None:
-        """Watch each name of `way`, which leads to `path`."""
+        """Watch each name on `way`, one spelling of `path`."""
         parts = way.split("/")
         for index, name in enumerate(parts):
             if name == "..":
@@ -228,7 +228,7 @@ class _Watch:
         return watch
 
     def changed(self, *, covered: bool) -> str | None:
-        """The first of the paths whose way changed since the last look; a write too, unless they are `covered`."""
+        """Return the first path that changed since the last call. Writes count unless the files are `covered`."""
         found: str | None = None
         while True:
             try:
@@ -244,7 +244,7 @@ class _Watch:
 
     def _meaning(self, watch: int, mask: int, name: bytes, *, covered: bool) -> str | None:
         if mask & (_OVERFLOW | _UNMOUNT | _IGNORED):
-            return next(iter(self._names.values()))[0]  # what happened cannot be told, so it counts
+            return next(iter(self._names.values()))[0]  # events were lost, so it counts as a change
         path, is_file = self._names.get((watch, name), (None, False))
         if path is None or (mask & _MODIFY and (covered or not is_file)):
             return None

@@ -1,13 +1,13 @@
-"""The sandbox on Linux: bubblewrap with its own namespaces and only what a command needs mounted.
+"""The sandbox on Linux: bubblewrap with its own namespaces, and only what a command needs mounted.
 
-Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `protection` says). No network unless
-granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The probe runs
-/bin/true through the full argument list: an installed bwrap proves nothing. What does not work here is left out piece
-by piece (`working_sandbox`), and `Isolation` says so.
+Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `protection` mounts it). No network
+unless granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The
+probe runs /bin/true through the full argument list: an installed bwrap proves nothing. Parts that do not work here are
+left out one by one (`working_sandbox`), and `Isolation` says so.
 
-A sandbox dies with its client, once it has asked the kernel for that. A client that is killed in the few milliseconds
-before leaves an orphan that waits for ever. An orphan is a bubblewrap of this workspace to which no client listens:
-nobody reads what it reports, or its outer half is gone. Nobody else's is ever touched.
+A sandbox dies with its client, once it has asked the kernel for that. If the client is killed in the few milliseconds
+before, it leaves an orphan that waits forever. An orphan is a bubblewrap of this workspace whose client is gone: nobody
+reads its status pipe, or its outer process is gone. Other sandboxes are never touched.
 """
 
 import os
@@ -54,23 +54,23 @@ from .seccomp import filter_fd, filter_for
 
 _HOME = "/.home"
 _NOT_PROGRAMS = ("/usr/etc", "/usr/local/etc", "/usr/local/src")
-"""What this machine's owner keeps beside the programs: npm's settings in `etc`, with the tokens of registries."""
+"""Hidden: the owner's files beside the programs, such as npm's settings in `etc` with registry tokens."""
 _SYSTEM_PROGRAMS = ("/usr/bin", "/bin")
 _MOST_OPERANDS = 32
-"""To look at more names would take longer than the mounts."""
+"""Checking more operands would take longer than the mounts."""
 _SHARED_BYTES = 256 * 1024**2
 _COVER_BYTES = 16 * 1024**2
-# Of a group's processes some are the sandbox's own.
+# The sandbox's own processes, which count in the group too.
 _OWN_PROCESSES = 4
 
-# All of it in the sandbox's root, which is read-only.
+# All in the sandbox's root, which is read-only.
 _LITTLE = (
     *["--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null"],
     *["--dir", "/tmp", "--dir", _HOME],  # noqa: S108 - the sandbox's own
 )
 
 Part = Literal["owner", "userns", "seccomp"]
-"""What may be left out where it does not work: the change of user, the ban on user namespaces, the filter."""
+"""Parts that may be left out: the change of user, the ban on user namespaces, the seccomp filter."""
 _WORDS: dict[Part, str] = {
     "owner": "Commands could not be run as the owner of the workspace.",
     "userns": "This bubblewrap cannot forbid further user namespaces.",
@@ -110,7 +110,7 @@ class BubblewrapSandbox:
         self.remove_left = self._protection.remove_left
         self._lock = threading.Lock()
         self._writing = 0
-        """Commands that run now and could change the workspace."""
+        """Number of running commands that could change the workspace."""
 
     def isolation(self, *, network: bool = False) -> Isolation:
         return Isolation(
@@ -150,7 +150,7 @@ class BubblewrapSandbox:
             yield _WORDS["seccomp"]
 
     def probe(self) -> str | None:
-        """Run /bin/true through the full argument list; None when it worked, else why not."""
+        """Run /bin/true through the full argument list; None if it worked, else the reason."""
         return tried_out(self.launch(["/bin/true"], understood=understand("true", ()), whole=True), "bubblewrap")
 
     @contextmanager
@@ -165,7 +165,7 @@ class BubblewrapSandbox:
         withheld: Withheld = NOTHING_WITHHELD,
         whole: bool = False,
     ) -> Generator[Launch]:
-        """`whole`: with every mount, also those that this command has no use for."""
+        """Prepare one command. `whole`: with every mount, also those it does not need."""
         with (
             ExitStack() as held,
             self._protection.hold(understood, masked, withheld) as mounts,
@@ -179,7 +179,7 @@ class BubblewrapSandbox:
 
     @contextmanager
     def _counted(self, *, writes: bool) -> Generator[bool]:
-        """True if no other command runs that could swap a file for a link, which a mount would follow."""
+        """Yields True if no other running command could swap a file for a link, which a mount would follow."""
         with self._lock:
             alone = self._writing == 0
             self._writing += writes
@@ -190,15 +190,15 @@ class BubblewrapSandbox:
                 self._writing -= writes
 
     def _needs_little(self, command: UnderstoodCommand) -> bool:
-        """True if the system's programs and the workspace are all it needs: mounts are what a start waits for.
+        """True if a command needs only the system's programs and the workspace. Fewer mounts make it start faster.
 
-        With too few of them a file could seem to be missing that is there, so what is not plain gets them all.
+        With too few, an existing file would seem missing, so a command that is not plain gets them all.
         """
         operands = command.plain_operands
         if operands is None or len(operands) > _MOST_OPERANDS:
             return False
         program = find_program(command.command, self._root)
-        # A link may lead among what only the others are given.
+        # A link may lead to a directory that only the full mounts include.
         is_systems = os.path.dirname(program) in _SYSTEM_PROGRAMS and not os.path.islink(program)
         return is_systems and all(_stays_inside(operand, str(self._root)) for operand in operands)
 
@@ -225,13 +225,13 @@ class BubblewrapSandbox:
         waits = [] if held_back is None else [held_back.fd]
         program = self._filters[network]
         filters = [] if program is None else [_held(held, filter_fd(program))]
-        # Copied into the sandbox, because a mount for each costs more.
+        # Copied into the sandbox: a mount for each costs more.
         copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
             argv=[
                 self._bwrap,
-                # Each mount costs time, and more with each that is there already: what has the most of them goes first,
-                # and what only works on files it is given needs few, and nothing of the kernel.
+                # A mount costs more the more there are already, so /proc with its covers comes first. A command that
+                # only works on the files it is given needs few mounts, and no /proc.
                 *(self._little if little else [*self._proc, *self._system]),
                 *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *["--file", str(identity), f"{_HOME}/.gitconfig"],
@@ -271,7 +271,7 @@ class BubblewrapSandbox:
         )
 
     def _cover(self, pins: Sequence[BoundFile]) -> list[str]:
-        """Lay the pins over their files, and hide compiled code beside them, which Python would take instead."""
+        """Mount the bound files over the originals, and hide compiled code, which Python would load instead."""
         compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
         hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
         return [
@@ -291,7 +291,7 @@ class BubblewrapSandbox:
 
 
 def _stays_inside(operand: str, root: str) -> bool:
-    """True if it names something in the workspace and no link is on its way; what is no path may be taken for one."""
+    """True if an operand, read as a path, stays in the workspace and passes no link."""
     relative = operand.removeprefix(f"{root}/")
     if relative == root:
         return True
@@ -324,7 +324,7 @@ def _opened(path: str) -> int | None:
 
 
 def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | str:
-    """The strongest bubblewrap that really works here, or why none does."""
+    """The strongest bubblewrap that works here, or the reason why none does."""
     reason = ""
     for without in _WEAKER:
         sandbox = BubblewrapSandbox(root, identity=identity, without=without)
@@ -338,7 +338,7 @@ def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | st
 
 @lru_cache(maxsize=4)
 def _takes_descriptors(bwrap: str) -> bool:
-    """True if it can be given open what it mounts: since version 0.9.1, and older ones that were mended."""
+    """True if it takes mount sources as descriptors: since version 0.9.1, and patched older ones."""
     fd = os.open("/usr", os.O_PATH | os.O_CLOEXEC)
     try:
         argv = [bwrap, "--unshare-user", *_programs(), "--ro-bind-fd", str(fd), "/usr", "--", "/bin/true"]
@@ -375,13 +375,13 @@ def _system_arguments(root: Path) -> list[str]:
     arguments = _read_only("/etc", ETC_DIRECTORIES)
     for package in optional_packages():
         arguments += ["--ro-bind-try", package, package, *_hidden(f"{package}/etc")]
-    # What --dev makes is as large as half the memory.
+    # The /dev/shm of --dev may use half the memory.
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     arguments += ["--remount-ro", "/dev"]
     arguments += ["--size", str(512 * 1024**2), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     arguments += ["--dir", "/run", "--dir", "/var"]
     kept = "/var/tmp"  # noqa: S108 - the sandbox's own
-    # A workspace there cannot be mounted behind a link.
+    # A workspace in /var/tmp cannot be mounted behind a link.
     if root.is_relative_to(kept):
         arguments += ["--size", str(_COVER_BYTES), "--perms", "1777", "--tmpfs", kept]
     else:
@@ -394,7 +394,7 @@ def _system_arguments(root: Path) -> list[str]:
 
 
 def _hidden(*paths: str) -> Generator[str]:
-    """An empty directory in the place of each that is there. A link leads to what is hidden itself, or is not there."""
+    """Cover each existing directory with an empty one. A link needs no cover: its target is covered or not mounted."""
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path) and os.access(path, os.R_OK) and os.listdir(path):
             yield from ("--size", "4096", "--perms", "0555", "--tmpfs", path)
@@ -406,14 +406,14 @@ def _read_only(directory: str, names: tuple[str, ...]) -> list[str]:
 
 
 def _zone() -> list[str]:
-    """The time zone: a link where it is one, since a mount costs more."""
+    """The time zone: a link if it is one here, since a mount costs more."""
     if os.path.islink("/etc/localtime") and os.path.realpath("/etc/localtime").startswith("/usr/"):
         return ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
     return _read_only("/etc", ("localtime",))
 
 
 def _cover_proc() -> list[str]:
-    """As root, the command owns what the kernel tells only its owner: cover that. All of /proc is read-only anyway."""
+    """Cover the files in /proc that only root may read: here the command is root. All of /proc is read-only anyway."""
     arguments: list[str] = []
     for name in sorted(os.listdir("/proc")):
         path = f"/proc/{name}"
@@ -430,19 +430,19 @@ _PARENT = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
 
 
 def end_orphans(root: Path) -> int:
-    """Kill the sandboxes that killed clients of this workspace left; gives how many processes that were."""
+    """Kill the orphaned sandboxes of this workspace; return the number of processes."""
     if not os.path.isdir("/proc/self"):
-        return 0  # no bubblewrap either
+        return 0  # no bubblewrap here either
     return sum(_end_if_stray(int(name), root) for name in os.listdir("/proc") if name.isdigit())
 
 
 def _end_if_stray(pid: int, root: Path) -> bool:
-    # Cheap first: nearly every process is something else.
+    # The cheap check first: nearly every process is something else.
     if not _is_sandbox(pid):
         return False
-    # ValueError: something else that calls itself so, with options that we never give.
+    # ValueError: another program of that name, with options that we never give.
     with suppress(OSError, ValueError), _held_process(pid) as pidfd:
-        # Again, now that the number cannot become another's.
+        # Again, now that the pid cannot be reused.
         if _is_sandbox(pid) and _is_ours(pid, root) and _is_left(pid):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             _wait(pidfd)
@@ -473,7 +473,7 @@ def _is_sandbox(pid: int) -> bool:
 
 
 def _is_ours(pid: int, root: Path) -> bool:
-    """True if its options, as we give them, name this workspace, and it runs as us or as the workspace's owner."""
+    """True if its options name this workspace as ours do, and it runs as us or as the workspace's owner."""
     options = _options_of(pid)
     names_us = any(pair == (b"--chdir", os.fsencode(root)) for pair in pairwise(options))
     users = {os.geteuid()} | ({root.stat().st_uid} if os.geteuid() == 0 else set[int]())
@@ -481,7 +481,7 @@ def _is_ours(pid: int, root: Path) -> bool:
 
 
 def _options_of(pid: int) -> list[bytes]:
-    """The arguments before the command's own: what the command is given decides nothing."""
+    """Bubblewrap's own arguments; those of the command after `--` must not count."""
     arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return arguments[: arguments.index(b"--")] if b"--" in arguments else []
 
@@ -496,13 +496,13 @@ def _is_left(pid: int) -> bool:
 
 
 def _depth() -> int:
-    """How many namespaces of processes we are in ourselves."""
+    """The depth of our own pid namespace."""
     found = _NAMESPACES.search(Path("/proc/self/status").read_text("utf-8", "replace"))
     return 1 if found is None else len(found[1].split())
 
 
 def _nobody_listens(pid: int) -> bool:
-    """True if the pipe it reports on has no reader any more; a client keeps its end as long as it lives."""
+    """True if its status pipe has no reader any more; a client keeps its end open while it lives."""
     options = _options_of(pid)
     if b"--json-status-fd" not in options[:-1]:
         return False
@@ -510,7 +510,7 @@ def _nobody_listens(pid: int) -> bool:
     link = f"/proc/{pid}/fd/{number}"
     if not os.readlink(link).startswith("pipe:"):
         return False
-    # A second writing end of the same pipe: the kernel says of it whether somebody still reads.
+    # Polling another writing end of the same pipe reports an error if nobody reads.
     end = os.open(link, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         poll = select.poll()

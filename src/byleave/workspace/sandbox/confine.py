@@ -1,10 +1,10 @@
-"""The program that holds one command by Landlock: run as text by `landlock`, with the standard library alone.
+"""The program that confines one command with Landlock. `landlock` runs its source text; standard library only.
 
-Four processes: the front, which the client waits for and may kill; the link, whose death tells of the front's; the
-keeper, to whom every process of the command comes when its parent is gone; and the command, which gives up its rights
-before it starts. When the command has ended, or whoever started it, the keeper kills what is left until nothing is,
-daemons too. It reports as bubblewrap does: the keeper's number, then the exit code. Never imports Byleave, and never
-runs anything but the command it was given.
+Four processes: the front, which the client waits for and may kill; the link, whose death reports the front's; the
+keeper, a subreaper that inherits every orphaned process of the command; and the command, which gives up its rights
+before it starts. When the command or its starter has ended, the keeper kills all that is left, daemons too. It reports
+like bubblewrap: the keeper's pid, then the exit code. It never imports Byleave, and never runs anything but the given
+command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import struct
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing would double the time that this takes to start
+if TYPE_CHECKING:  # importing typing would double the start time
     from collections.abc import Callable
     from typing import Any, NoReturn
 
@@ -31,7 +31,7 @@ _SET_DEATH_SIGNAL, _SET_SECCOMP, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVILEGES 
 _FILTER_MODE = 2
 _CAPABILITIES_3 = 0x20080522
 _OF_FILES = 1 | 2 | 4 | 1 << 14 | 1 << 15
-"""The rights that a rule for something that is no directory may give."""
+"""The rights that a rule for a non-directory may grant."""
 _TERM = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _PAUSE = 0.002
 _ASK = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -50,14 +50,14 @@ def _prctl(option: int, value: object, more: object = 0) -> None:
 
 
 def die_with(parent: int, number: int) -> None:
-    """Get this signal when the parent ends; end at once when it has."""
+    """Ask for this signal when the parent ends; exit now if it already has."""
     _prctl(_SET_DEATH_SIGNAL, number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def drop_capabilities() -> None:
-    """Root without its privileges is still root, but it cannot reach past the modes of files."""
+    """Drop all capabilities: root without them cannot bypass the modes of files."""
     capability = 0
     while _libc.prctl(_DROP_BOUNDING, capability, 0, 0, 0) == 0:
         capability += 1
@@ -67,14 +67,14 @@ def drop_capabilities() -> None:
 
 
 def restrict_files(order: Order) -> None:
-    """Nothing may be opened from here on but what the rules name."""
+    """Restrict this process to the paths in the rules, from now on."""
     attributes = struct.pack("=QQQ", *order["handled"])[: order["attribute_bytes"]]
     ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0))
     for path, rights in order["rules"]:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            continue  # not on this machine, or not for this user: so there is nothing to allow
+            continue  # missing, or not for this user: nothing to allow
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _OF_FILES
         rule = struct.pack("=Qi", rights & order["handled"][0], fd)
@@ -94,7 +94,7 @@ def limit(order: Order) -> None:
     for name, value in order["limits"].items():
         number = getattr(resource, f"RLIMIT_{name.upper()}")
         if name == "nproc":
-            value += tasks_of(os.getuid())  # the kernel counts all of the user's
+            value += tasks_of(os.getuid())  # the kernel counts all tasks of the user
         hard = resource.getrlimit(number)[1]
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)
@@ -102,7 +102,7 @@ def limit(order: Order) -> None:
 
 
 def tasks_of(uid: int) -> int:
-    """How many threads this user runs now."""
+    """The number of threads this user runs now."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -116,7 +116,7 @@ def tasks_of(uid: int) -> int:
 
 
 def become_command(order: Order, complain: int) -> NoReturn:
-    """Give up every right, then be the command. What goes wrong goes to `complain`."""
+    """Give up all rights, then execute the command. Errors are written to `complain`."""
     try:
         os.setsid()
         limit(order)
@@ -124,22 +124,22 @@ def become_command(order: Order, complain: int) -> NoReturn:
         if os.geteuid() == 0:
             drop_capabilities()
         restrict_files(order)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the command
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and the command would inherit that
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         argv = order["argv"]
         filter_calls(order["filter"])
-        os.execve(argv[0], argv, os.environ)  # noqa: S606 - no shell is what we want
+        os.execve(argv[0], argv, os.environ)  # noqa: S606 - without a shell, on purpose
     except OSError as error:
         os.write(complain, (error.strerror or str(error)).encode("utf-8", "replace")[:500])
-    except BaseException as error:  # noqa: BLE001 - whatever it is, this process must never go on as the keeper
+    except BaseException as error:  # noqa: BLE001 - this process must never go on as the keeper
         os.write(complain, f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:500])
     finally:
         os._exit(127)
 
 
 def children() -> list[int]:
-    """The processes whose parent this is."""
+    """The pids of this process's children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             return [int(word) for word in file.read().split()]
@@ -148,7 +148,7 @@ def children() -> list[int]:
 
 
 def children_by_scan() -> list[int]:
-    """The same where the kernel does not list them."""
+    """`children` for a kernel that does not list them."""
     found: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -161,15 +161,15 @@ def children_by_scan() -> list[int]:
 
 
 def end_all() -> None:
-    """Kill every child, and those that thereby become children, until there is none.
+    """Kill every child, and the orphans that thereby become children, until none is left.
 
-    The dead are left unburied until nobody lives: they count against the limit on processes, so that a fork bomb soon
-    finds no room for another, however little of the processor we get beside it.
+    The dead are not reaped until nobody lives: zombies count against the process limit, so a fork bomb soon cannot
+    fork any more, however little CPU time we get.
     """
     while True:
         alive = [child for child in children() if os.waitid(os.P_PID, child, _ASK) is None]
         for child in alive:
-            os.kill(child, signal.SIGKILL)  # nobody else waits for it, so the number is its own
+            os.kill(child, signal.SIGKILL)  # only we reap it, so the pid is not reused
         if not alive:
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -180,7 +180,7 @@ def end_all() -> None:
 
 
 def wait_for(main: int) -> int | None:
-    """The exit code of the command, 128 + n when signal n ended it; None when it has to be ended."""
+    """Return the command's exit code, 128 + n if signal n ended it; None if it has to be killed."""
     while True:
         if signal.sigwait({signal.SIGCHLD, *_TERM}) in _TERM:
             return None
@@ -197,9 +197,9 @@ def wait_for(main: int) -> int | None:
 
 
 def keep(order: Order, parent: int) -> NoReturn:
-    """Be the keeper: start the command, wait for it, and end all it left."""
+    """Be the keeper: start the command, wait for it, and kill all it left."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_TERM})
-    # Told before the session is left: until then a kill of the front's group ends this process too.
+    # Reported before setsid: until then, killing the front's group ends this process too.
     os.write(order["status"], b'{"child-pid": %d}\n' % os.getpid())
     os.setsid()
     die_with(parent, signal.SIGTERM)
@@ -222,7 +222,7 @@ def keep(order: Order, parent: int) -> NoReturn:
 
 
 def pass_on(be: Callable[[Order, int], NoReturn], order: Order) -> NoReturn:
-    """Start the next process and end as it does."""
+    """Fork the next process and exit with its code."""
     own = os.getpid()
     child = os.fork()
     if child == 0:
@@ -231,21 +231,21 @@ def pass_on(be: Callable[[Order, int], NoReturn], order: Order) -> NoReturn:
 
 
 def link(order: Order, parent: int) -> NoReturn:
-    """Stand between front and keeper: the client kills the front's own child, which must not be the keeper."""
+    """Be the link between front and keeper: the client kills the front's own child, which must not be the keeper."""
     die_with(parent, signal.SIGKILL)
     pass_on(keep, order)
 
 
 def main(fd: int) -> NoReturn:
-    """`fd`: where the order is read from."""
+    """Be the front. `fd`: where the order is read from."""
     with os.fdopen(fd, "rb") as file:
         order: Order = marshal.load(file)  # noqa: S302 - written by the client a moment ago
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             try:
-                os.set_inheritable(int(name), False)  # noqa: FBT003 - as it is called
+                os.set_inheritable(int(name), False)  # noqa: FBT003 - positional only
             except OSError:
-                continue  # the listing's own
+                continue  # the listing's own descriptor
     die_with(order["parent"], signal.SIGKILL)
     pass_on(link, order)
 

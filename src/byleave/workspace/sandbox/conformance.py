@@ -1,9 +1,9 @@
-"""Does the sandbox hold on this machine? Every way out we know, tried from inside, and judged from outside as well.
+"""Conformance test of the sandbox: tries every known escape from inside, and checks from outside as well.
 
-`run_conformance` sets a scene in a throw-away directory (a workspace, secrets beside it, listeners, a process to
-attack), runs `probe` through the given sandbox exactly as a command would run, and looks at what happened. `byleave
-doctor` runs it on the user's own kernel, the tests run it too. Where there is no isolation only those probes are run
-that are harmless then; the rest is said to be untried. It never touches a file of the user.
+`run_conformance` sets up a scene in a temporary directory (a workspace, secrets beside it, listeners, a process to
+attack), runs `probe` in the given sandbox exactly as a command would run, and checks the outcome. `byleave doctor` runs
+it on the user's own kernel; the tests run it too. Without isolation, only probes that are harmless then are run; the
+rest is reported as untried. It never changes a file of the user.
 """
 
 import asyncio
@@ -89,12 +89,12 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         ("git-hooks", "git-config", "vscode", "rename-git", "create-envrc", "create-bashrc"), _WHOLE
     ),
 }
-"""What a kind of sandbox cannot stop, and why. Everything else it must."""
+"""Probes that a backend cannot stop, and why. It must stop all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One way out: whether it was stopped (None: not tried), what was seen, and what to do when it was not."""
+    """The result of one escape attempt. `stopped`: None if not tried. `hint`: what to do if it was not stopped."""
 
     name: str
     title: str
@@ -104,7 +104,7 @@ class Probe:
 
 
 async def run_conformance(make: Callable[[Path], Sandbox], base: Path) -> list[Probe]:
-    """Try everything. `make` gives the sandbox for a workspace; `base` is an empty directory to set the scene in."""
+    """Run every probe. `make` creates the sandbox for a workspace; `base` is an empty directory for the scene."""
     with ExitStack() as held:
         scene = _Scene(base, held)
         sandbox = make(scene.root)
@@ -130,7 +130,7 @@ def _row(name: str, detail: str, *, stopped: bool | None) -> Probe:
 
 
 class _Scene:
-    """What the probes run against: made here, gone afterwards."""
+    """The targets of the probes: files, listeners, a process. Created here, gone afterwards."""
 
     def __init__(self, base: Path, held: ExitStack) -> None:
         self.root, self.outside = base / "workspace", base / "outside"
@@ -171,14 +171,14 @@ class _Scene:
         (self.root / "link").symlink_to(self.outside)
 
     def _give_to_owner(self, owner: CommandUser | None) -> None:
-        """Where the base belongs to another user than root, so does all in it: as it would be on their machine."""
+        """Give everything in the base to its owner, if that is not root: as on the owner's machine."""
         if owner is not None:
             for directory, names, files in os.walk(self.root.parent):
                 for name in (".", *names, *files):
                     os.chown(os.path.join(directory, name), owner.uid, owner.gid, follow_symlinks=False)
 
     def judged(self, row: Probe) -> Probe:
-        """The row, unless what can be seen from outside says otherwise."""
+        """Return the row, or a failed one if the outside shows that the probe got through."""
         seen = self._seen(row.name)
         return _row(row.name, f"{row.detail}; but outside: {seen}", stopped=False) if row.stopped and seen else row
 
@@ -211,7 +211,7 @@ class _Scene:
 
 
 async def _inside(sandbox: Sandbox, scene: _Scene, names: list[str]) -> list[Probe]:
-    """Run the probes in one command, and those left over in another when one of them ended it."""
+    """Run the probes in one command; if one ends it, run the rest in another."""
     found: list[Probe] = []
     left = list(names)
     while left:
@@ -222,7 +222,7 @@ async def _inside(sandbox: Sandbox, scene: _Scene, names: list[str]) -> list[Pro
         done = {row.name for row in found}
         remaining = [name for name in names if name not in done]
         if len(remaining) == len(left):
-            # The first of them ended the program: what that means is not known, and the others still want their turn.
+            # The first one ended the program. Its result is unknown; the others still have to run.
             found.append(_row(remaining[0], "the probe ended without an answer", stopped=None))
             remaining = remaining[1:]
         left = remaining
@@ -259,7 +259,7 @@ def _left(name: str, scene: _Scene, said: str) -> Probe:
 
 
 def _carrying(marker: str) -> list[int]:
-    """Processes with this word on their command line."""
+    """Pids of processes with this marker on their command line."""
     found: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
@@ -273,7 +273,7 @@ def _listening(address: str) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         if not address.startswith("\0"):
-            os.chmod(address, 0o777)  # noqa: S103 - only mounts may keep the probe away from it
+            os.chmod(address, 0o777)  # noqa: S103 - only the sandbox's mounts may stop the probe
         listener.listen()
         yield listener
 
@@ -297,7 +297,7 @@ def _in_environment(name: str, value: str) -> Generator[None]:
 
 @contextmanager
 def _victim(runner: CommandUser | None) -> Generator[subprocess.Popen[bytes]]:
-    """A process to be attacked, as the user that the probes run as, so that only isolation keeps them away."""
+    """A process to attack, run as the probes' own user, so that only isolation protects it."""
     with subprocess.Popen(
         ["/bin/sleep", "600"],
         stdin=subprocess.DEVNULL,
@@ -313,7 +313,7 @@ def _victim(runner: CommandUser | None) -> Generator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _shared_memory() -> Generator[int]:
-    """A segment of System V shared memory that everybody may read."""
+    """The key of a System V shared memory segment that everybody may use."""
     libc = ctypes.CDLL(None, use_errno=True)
     key = secrets.randbelow(2**30) + 1
     segment = int(libc.shmget(key, 4096, _IPC_CREATE | 0o666))

@@ -1,9 +1,9 @@
-"""The sandbox on Linux where bubblewrap does not work: Landlock, and a filter on system calls.
+"""The sandbox on Linux if bubblewrap does not work: Landlock, and a filter on system calls.
 
-The kernel keeps the command's files to an allow-list and, from version to version, more; the filter takes every local
-socket away, and without the network all others too. `confine` is the program that gives up the rights, and afterwards
-ends all that the command left. Landlock adds rights to whole directories and can take nothing out of them: the names
-in `PROTECTED` are not protected, nothing in the workspace can be hidden, no file covered. `Isolation` says all of it.
+Landlock restricts the command's files to an allow-list, and newer versions more than files; the filter forbids every
+unix socket, and without the network all others too. `confine` is the program that gives up the rights and afterwards
+ends all that the command left. Landlock grants rights to whole directories and cannot exclude anything in them: the
+names in `PROTECTED` are not protected, nothing in the workspace can be hidden, no file covered. `Isolation` says so.
 """
 
 import ctypes
@@ -42,14 +42,14 @@ _REFER, _TRUNCATE, _DEVICE_CONTROL = 1 << 13, 1 << 14, 1 << 15
 _LOOK = _READ_FILE | _READ_DIRECTORY
 _USE = _LOOK | _EXECUTE
 _CHANGE = _USE | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
-# Which version of Landlock brought which rights, and how many bytes it takes to say them.
+# The rights that each Landlock version added; _ATTRIBUTE_BYTES: the size of its attributes.
 _SINCE = {1: _CHANGE & ~(_REFER | _TRUNCATE) | _MAKE_DEVICES, 2: _REFER, 3: _TRUNCATE, 5: _DEVICE_CONTROL}
 _TCP, _TCP_SINCE = 0b11, 4
 _SCOPES, _SCOPES_SINCE = 0b11, 6
 _ATTRIBUTE_BYTES = {1: 8, 4: 16, 6: 24}
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-# In bubblewrap other files are not there; here they are and may not be read, which stops some programs.
+# In bubblewrap other files do not exist; here they exist and are unreadable, which stops some programs.
 _ENVIRONMENT = {"npm_config_globalconfig": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
 _LOOKED_AT = (
     "/etc/ssl/openssl.cnf",
@@ -57,7 +57,7 @@ _LOOKED_AT = (
     *(f"/proc/{name}" for name in ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")),
     *(f"/proc/sys/{name}" for name in ("kernel/osrelease", "kernel/ostype", "vm/overcommit_memory")),
 )
-# Of a group's processes some are the sandbox's own.
+# The sandbox's own processes, which count in the group too.
 _OWN_PROCESSES = 4
 _PROGRAM = Path(confine.__file__).read_bytes()
 
@@ -78,13 +78,13 @@ _UNLIMITED = "The number of processes is not limited, because commands run as ro
 
 
 def landlock_version() -> int:
-    """Which version of Landlock this kernel has; 0 when it has none, or it is switched off."""
+    """The kernel's Landlock version; 0 if it has none or it is disabled."""
     libc = ctypes.CDLL(None, use_errno=True)
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
 class LandlockSandbox:
-    """Commands of one workspace, held by Landlock; `reason`: why not by bubblewrap. ToolFailure where it cannot be."""
+    """Commands of one workspace under Landlock. `reason`: why not bubblewrap. Raises ToolFailure if it cannot work."""
 
     def __init__(self, root: Path, *, identity: str = "", reason: str = "", version: int | None = None) -> None:
         self._reason = reason
@@ -140,7 +140,7 @@ class LandlockSandbox:
                 yield _UNLIMITED
 
     def probe(self) -> str | None:
-        """Run /bin/true as a command would be run; None when it worked, else why not."""
+        """Run /bin/true as a command would be run; None if it worked, else the reason."""
         return tried_out(self.launch(["/bin/true"], understood=understand("true", ())), "Landlock")
 
     @contextmanager
@@ -187,19 +187,19 @@ class LandlockSandbox:
             )
 
     def _home(self, held: ExitStack) -> Path:
-        """A directory of the command's own, gone afterwards: its HOME, and its place for temporary files."""
+        """A private directory for one command, removed afterwards: its HOME and its temporary files."""
         base = held.enter_context(own_home())
         for path in (base / "home", base / "tmp"):
             path.mkdir(mode=0o700)
         (base / "home" / ".gitconfig").write_text(self._identity, encoding="utf-8")
         if self._runner is not None:
-            # From inside: whoever owns the way to a path could swap what lies there before it is given away as well.
+            # Inner paths first: the owner of a directory could swap a file in it before that is given away too.
             for path in (base / "home" / ".gitconfig", base / "home", base / "tmp", base):
                 os.chown(path, self._runner.uid, self._runner.gid)
         return base
 
     def _order(self, argv: list[str], home: Path, *, network: bool, reads: bool) -> dict[str, object]:
-        """What `confine` is told. Where the network is granted, Landlock does not handle it."""
+        """The order for `confine`. If the network is granted, Landlock does not handle TCP."""
         handled = sum(rights for version, rights in _SINCE.items() if version <= self._version)
         tcp = _TCP if self._version >= _TCP_SINCE and not network else 0
         scopes = _SCOPES if self._version >= _SCOPES_SINCE else 0
@@ -228,7 +228,7 @@ class LandlockSandbox:
 
 
 def working_landlock(root: Path, *, identity: str = "", reason: str = "") -> LandlockSandbox | str:
-    """Landlock where it really works, or why it does not."""
+    """A Landlock sandbox that works here, or the reason why none does."""
     try:
         sandbox = LandlockSandbox(root, identity=identity, reason=reason)
     except ToolFailure as error:

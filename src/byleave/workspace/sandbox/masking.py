@@ -223,7 +223,7 @@ def installed() -> Sort:
 def repositories() -> Sort:
     """What git and Byleave keep for themselves, as a whole; also the file that leads git to where it keeps it."""
     names = (".git", ".byleave")
-    return _sort(NameGlobs(names, names), lambda path: True)
+    return _sort(NameGlobs(names, names), lambda path: path.rpartition("/")[2].lower() in names)
 
 
 def find(

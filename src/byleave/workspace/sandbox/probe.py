@@ -1,9 +1,9 @@
-"""What a command could try: a program that `conformance` runs inside the sandbox, as text, with plain Python.
+"""Escape attempts: a program that `conformance` runs inside the sandbox as source text.
 
-Each probe tries one thing and raises OSError when it was stopped; one that returns got through, and says what it got.
-Nothing is imported but the standard library, because there is nothing else in the sandbox. A probe that is not in
-`HARMFUL` changes nothing outside its own scene even where nothing stops it: it opens and does not write, asks and does
-not take. Must never be run outside a sandbox with the others.
+Each probe tries one thing and raises OSError if it was stopped; one that returns got through, and says what it got. It
+imports only the standard library, because the sandbox has nothing else. A probe that is not in `HARMFUL` changes
+nothing outside its own scene even if nothing stops it: it opens a file without writing. The others must never be run
+outside a sandbox.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ _FORKS = 1500
 
 
 def _call(result: int) -> int:
-    """A result of libc, or its error."""
+    """Return a libc result, or raise its errno."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -56,7 +56,7 @@ def _read(path: str) -> str:
 
 
 def _first_open(attempt: Callable[[str], str], paths: list[str]) -> str:
-    """The first that gets through; the error of the last when none does."""
+    """Return the first attempt that succeeds, or raise the last error."""
     error = OSError(errno.ENOENT, "nothing to try")
     for path in paths:
         try:
@@ -94,7 +94,7 @@ def _udp(scene: Scene) -> str:
         sender.connect(("127.0.0.1", scene["udp"]))
         sender.send(b"x")
         time.sleep(0.05)
-        sender.send(b"x")  # where nobody listens the second tells of the first
+        sender.send(b"x")  # if nobody listens, the second send reports the first's error
     return "sent"
 
 
@@ -151,11 +151,11 @@ def _setuid_programs(_: Scene) -> str:
 
 
 def _set_user_id(scene: Scene) -> str:
-    """Every way to the bit must be closed, so each is tried."""
+    """Try every way to set the bit: all must be closed."""
     path = os.path.join(scene["root"], "setuid")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o700)
     ways: tuple[Callable[[], object], ...] = (
-        lambda: os.chmod(path, 0o4755),  # noqa: S103 - that is the question
+        lambda: os.chmod(path, 0o4755),  # noqa: S103 - this is the probe
         lambda: os.fchmod(fd, 0o2755),
         lambda: _syscall(452, -100, ctypes.addressof(name), 0o4755, 0),
         lambda: os.open(f"{path}2", os.O_WRONLY | os.O_CREAT, 0o4755),
@@ -196,7 +196,7 @@ def _user_faults(_: Scene) -> str:
 
 
 def _typed(_: Scene) -> str:
-    """Type into a terminal, one of its own: whoever can do that here could do it to the user's."""
+    """Type into a terminal of its own: if that works, it would work on the user's too."""
     slave = os.openpty()[1]
     os.setsid()
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
@@ -281,13 +281,13 @@ PROBES: dict[str, Callable[[Scene], str]] = {
     "memory": _memory,
 }
 HARMFUL = frozenset({"mount", "forks"})
-"""What would reach the whole machine where nothing stops it."""
+"""Probes that affect the whole machine if nothing stops them."""
 _OWN_PROCESS = frozenset({"ptrace", "user-namespace", "user-namespace-clone3", "terminal", "mount", "perf"})
-"""What changes the process that does it."""
+"""Probes that change their own process, and so run in a child."""
 
 
 def tried(name: str, scene: Scene) -> dict[str, Any]:
-    """Try one thing and tell."""
+    """Run one probe and return its result."""
     try:
         detail = PROBES[name](scene)
     except OSError as error:
@@ -309,12 +309,12 @@ def _tried_in_a_child(name: str, scene: Scene) -> dict[str, Any]:
 
 
 def leave_daemons(marker: str, *, stay: bool) -> None:
-    """Start processes that leave the session and keep the pipes; then stay too, or end at once."""
+    """Start daemons that leave the session and keep the pipes open; then stay, or exit at once."""
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
-                while marker:  # the marker is on the command line, by which the other side finds us
+                while marker:  # `conformance` finds us by the marker on the command line
                     signal.pause()
             os._exit(0)
     print("started", flush=True)
@@ -323,7 +323,7 @@ def leave_daemons(marker: str, *, stay: bool) -> None:
 
 
 def main(text: str) -> None:
-    """`text`: JSON with the scene and the names to try, or with the daemons to leave."""
+    """Run the probes. `text`: JSON with the scene and the names to try, or with the daemons to leave."""
     order: dict[str, Any] = json.loads(text)
     if "daemons" in order:
         leave_daemons(order["daemons"], stay=order["stay"])

@@ -1,15 +1,13 @@
-"""Starting one process, draining its output, and ending everything it started.
+"""Starts one process, reads its output, and ends everything it started.
 
-A `Launch` goes in; output comes out through a keeper; the exit code is None when we ended it. Whatever happens (time
-is up, the task is cancelled) no process of the command is left when `run_process` returns: with a namespace its first
-process is killed and waited for, without one the process group is, and then all that carry the launch's mark. The end
-of a process is told by its descriptor, not by its pipes: a child that keeps them open holds nothing up.
+Whatever happens (time is up, the task is cancelled), no process of the command is left when `run_process` returns. With
+a pid namespace, its first process is killed and waited for; without one, the process group is, and then every process
+that carries the launch's mark. A pidfd reports the end of the process, not its pipes: a child that keeps them open
+delays nothing.
 
-Output of a command: decoded as it comes, kept within a bound, passed on while it runs.
-
-Memory is constant whatever a command prints: each stream keeps its beginning and its end, counts the rest and drops it.
-The bound is on the text that leaves here (UTF-8, undecodable bytes replaced), both streams together. Pieces passed on
-while it runs are bounded too.
+Output is decoded as it arrives and passed on while the command runs. Memory is constant whatever a command prints: each
+stream keeps its beginning and its end, and counts what it drops. The limit is on the text returned (UTF-8, undecodable
+bytes replaced), both streams together. The text passed on is limited too.
 """
 
 import asyncio
@@ -46,7 +44,7 @@ class KeptStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes, *, final: bool = False) -> str:
-        """Take some bytes; gives back the text they complete."""
+        """Take some bytes; return the text they complete."""
         text = self._decoder.decode(data, final)
         if text:
             self._keep(text.encode("utf-8"))
@@ -59,18 +57,18 @@ class KeptStream:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        # One block, cut when it is twice what is needed: many small pieces would weigh more than what they hold.
+        # One buffer, cut when it is twice as long as needed: many small pieces would take more memory.
         if len(self._tail) > 2 * self._limit:
             del self._tail[: -self._limit]
 
     def text(self, budget: int) -> str:
-        """What was kept, in at most `budget` bytes; says how much was left out of the middle."""
+        """The kept text in at most `budget` bytes, with a note on how much is missing in the middle."""
         tail = bytes(self._tail)
         if self.total <= budget and self.total == len(self._head) + len(tail):
             return (bytes(self._head) + tail).decode("utf-8")
         half = max(budget - _MARKER_BYTES, 0) // 2
         whole_end = tail if len(tail) >= half else bytes(self._head) + tail
-        # A cut inside a character leaves a broken piece of it; "ignore" drops just that.
+        # A cut may split a character; "ignore" drops the broken part.
         first = bytes(self._head[:half]).decode("utf-8", "ignore")
         last = whole_end[len(whole_end) - half :].decode("utf-8", "ignore")
         left_out = self.total - len(first.encode("utf-8")) - len(last.encode("utf-8"))
@@ -85,10 +83,10 @@ class Captured:
 
 
 class OutputKeeper:
-    """Both streams of one command under one bound."""
+    """Both streams of one command under one limit."""
 
     gathers = False
-    """True if output may wait some milliseconds for more of it."""
+    """True if output may wait some milliseconds for more."""
 
     def __init__(self, limit: int, on_output: OnOutput | None = None) -> None:
         self._limit = limit
@@ -106,7 +104,7 @@ class OutputKeeper:
         self._on_output(stream, text)
 
     def captured(self) -> Captured:
-        """What is kept; a short stream is kept whole while a long one is cut."""
+        """The kept output; a short stream stays whole while a long one is cut."""
         out, err = self._streams["stdout"], self._streams["stderr"]
         truncated = out.total + err.total > self._limit
         small = self._limit // 2
@@ -119,7 +117,7 @@ class OutputKeeper:
         return Captured(out.text(out_budget), err.text(err_budget), truncated)
 
 
-_CHUNK = 32768  # with what waited for its last byte still within one OutputChunk
+_CHUNK = 32768  # fits one OutputChunk, even with a partial character carried over
 _GATHERED = 1 << 20
 _GATHERING_SECONDS = 0.015
 _DRAIN_SECONDS = 2.0
@@ -129,12 +127,12 @@ _SWEEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. `exit_code` is 128 + n when signal n ended it, None when we did."""
+    """The end of a process. `exit_code` is 128 + n if signal n ended it, None if we did."""
 
     exit_code: int | None
     timed_out: bool
     idle: bool = False
-    """Ended because it said nothing for too long, though its time was not up."""
+    """Ended because it printed nothing for too long."""
     stopped: bool = False
     """Ended because the call was cancelled."""
 
@@ -147,9 +145,9 @@ async def run_process(
     idle_seconds: float | None = None,
     until: float | None = None,
 ) -> Ended:
-    """Run to the end, until the time is up, until it has said nothing for too long, or to cancellation.
+    """Run to the end, until time is up, until it printed nothing for too long, or until cancelled.
 
-    `until`: not started after it (seconds since 1970).
+    `until`: it is not started after this time (seconds since 1970).
     """
     refuse_late(until)
     process = _start(launch)
@@ -164,7 +162,7 @@ async def run_process(
         except TimeoutError:
             timed_out = True
     finally:
-        # Also after a normal end: what the command left running in the background ends with it.
+        # Also after a normal end: background processes end with the command.
         await _finish(tree, drains)
     if timed_out:
         return Ended(None, timed_out, idle=quiet.over)
@@ -203,7 +201,7 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[tuple[IO[bytes], StreamNam
 
 
 class _Quiet:
-    """How long a command has said nothing."""
+    """Timer for how long a command has printed nothing."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -211,7 +209,7 @@ class _Quiet:
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
-        """Raises TimeoutError in the block when it has been quiet for too long."""
+        """Raise TimeoutError in the block if it has been quiet for too long."""
         async with asyncio.timeout(self._seconds) as self._timer:
             yield
 
@@ -220,16 +218,16 @@ class _Quiet:
         return self._timer is not None and self._timer.expired()
 
     def broken(self) -> None:
-        """It said something."""
+        """Restart the timer: the command printed something."""
         if self._seconds is not None and self._timer is not None and not self._timer.expired():
             self._timer.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 class _Drain:
-    """Reads one pipe as data comes, so that the command never waits for us.
+    """Reads one pipe as data arrives, so that the command never waits for us.
 
-    Where the keeper is in no hurry, a little at a time gathers in the pipe: to wake up for each line of a search costs
-    more than to read it, and takes the processor from the program that writes.
+    If the keeper gathers, small amounts collect in the pipe: waking up for each line of a search costs more than
+    reading it, and takes CPU time from the program that writes.
     """
 
     def __init__(self, pipe: IO[bytes], name: StreamName, keeper: OutputKeeper, quiet: _Quiet) -> None:
@@ -243,7 +241,7 @@ class _Drain:
         self.ended = asyncio.Event()
         os.set_blocking(pipe.fileno(), False)
         if keeper.gathers:
-            with suppress(OSError):  # then the command waits for us a little more often
+            with suppress(OSError):  # then the command waits for us more often
                 fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _GATHERED)
         self._loop.add_reader(pipe.fileno(), self._read)
 
@@ -266,7 +264,7 @@ class _Drain:
         self._loop.add_reader(self._pipe.fileno(), self._read)
 
     def hurry(self) -> None:
-        """Nothing more is to come but what is there: wait for no more of it."""
+        """Read the rest at once: the command has ended."""
         self._hurries = True
         if self._pause is not None:
             self._pause.cancel()
@@ -283,7 +281,7 @@ class _Drain:
 
 
 async def _finish(tree: "_Tree", drains: list[_Drain]) -> None:
-    """End the tree and collect the output, even when cancelled meanwhile; what had ended before that has ended."""
+    """End the tree and collect the output, even if cancelled. Raises CancelledError unless it had already ended."""
     had_ended = tree.exited.is_set()
     work = asyncio.ensure_future(_end(tree, drains))
     cancelled = False
@@ -302,7 +300,7 @@ async def _end(tree: "_Tree", drains: list[_Drain]) -> None:
         await tree.end()
         for drain in drains:
             drain.hurry()
-        # Everyone who held a pipe is dead, so both ends come at once; the bound is for what we do not foresee.
+        # Every process that held a pipe is dead, so both end at once; the timeout is a safeguard.
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 for drain in drains:
@@ -322,11 +320,11 @@ class _Tree:
         self._inner: int | None = None
         self._may_kill_inner = False
         self.refused = ""
-        """Why the command was not let go."""
+        """The reason why the command was not released."""
         self.exited = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         _first_to_go(process.pid)
-        # Nobody else waits for our child, so its number is its own until we do.
+        # Only we wait for this child, so its pid is not reused before we do.
         self._main = os.pidfd_open(process.pid)
         self._loop.add_reader(self._main, self._has_exited)
         if launch.status_fd is not None:
@@ -335,7 +333,7 @@ class _Tree:
 
     @property
     def started(self) -> bool:
-        """True if the sandbox came as far as the command, and told how it ended."""
+        """True if the sandbox started the command and reported its exit code."""
         return self._launch.status_fd is None or '"exit-code"' in self._told
 
     def _has_exited(self) -> None:
@@ -343,7 +341,7 @@ class _Tree:
         self.exited.set()
 
     def _listen(self) -> None:
-        """Read what the sandbox reports. Its first process is held by descriptor at once, before it can be gone."""
+        """Read the sandbox's report. Its first process gets a pidfd at once, before it can be gone."""
         if self._launch.status_fd is None:
             return
         with suppress(BlockingIOError):
@@ -352,14 +350,14 @@ class _Tree:
         if pid is not None and self._inner is None:
             with suppress(ProcessLookupError):
                 self._inner = os.pidfd_open(pid)
-                # Once its parent is gone the number alone no longer proves whose process it is.
+                # Once its parent is gone, the pid alone no longer proves whose process it is.
                 self._may_kill_inner = parent_of(pid) == self._process.pid
                 if self._may_kill_inner:
                     _first_to_go(pid)
                 self._begin(pid)
 
     def _begin(self, pid: int) -> None:
-        """Let a command go that waits for its limits, or end it where they cannot be set."""
+        """Release a command that waits for its limits, or end it if they cannot be set."""
         if self._launch.held_back is not None:
             try:
                 self._launch.held_back.let_go(pid, self._process.pid)
@@ -368,11 +366,11 @@ class _Tree:
                 self._process.kill()
 
     async def end(self) -> None:
-        """Kill what is left and wait until it is gone."""
+        """Kill the remaining processes and wait until they are gone."""
         try:
             self._listen()
             with suppress(ProcessLookupError, PermissionError):
-                # The leader has a session of its own, so its number is the group's.
+                # The leader has its own session, so its pid is the group's.
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self.exited.wait()
             self._process.wait()
@@ -391,13 +389,13 @@ class _Tree:
 
 
 def _first_to_go(pid: int) -> None:
-    """When memory runs out, end the command and nothing of the user's: what it hoards need not count as its own."""
+    """Let the OOM killer choose the command, not the user's programs: its memory may not be charged to it."""
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
 
 async def _until_dead(pidfd: int, *, kill: bool) -> None:
-    """Kill the namespace's first process and wait until it, and so everything in it, is gone."""
+    """Kill the namespace's first process and wait until it, and so the whole namespace, is gone."""
     if kill:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -413,7 +411,7 @@ async def _until_dead(pidfd: int, *, kill: bool) -> None:
 
 
 async def _sweep(mark: str) -> None:
-    """Kill every process that carries the mark, and what it started meanwhile."""
+    """Kill every process that carries the mark, and those started meanwhile."""
     for _ in range(_SWEEPS):
         strays = _marked(mark.encode())
         for pid in strays:

@@ -1,39 +1,22 @@
-"""What a command may change in the workspace, and what it may not: the workspace's own mounts.
+"""Mounts of the workspace for one command: what it may change, what is read-only, what is hidden.
 
-Something else on this machine executes or trusts the names in `PROTECTED`: an editor, a shell, git, another agent.
-Those that exist are mounted read-only, as is the code this client runs from (`own_code`); those that are missing have a
-stand-in for the time of the command (`stubs`), those that are links are held by `links`. Git alone may make them, since
-a branch may hold them; what it made is told, and what would lead git to other settings is put aside.
-Commands that only read get all of it read-only. What the owner's rules forbid is covered (`masking`). Where nobody was
-asked about a command, secrets are covered too, and what it may not change is read-only (`Withheld`). Where it is
-mounted is named by path, and with an old bubblewrap also what is, so nothing is mounted that a command which still runs
-import stat
-could swap for a link at that very moment: a protected name is then left alone and told of, and where something must be
-hidden the command is refused.
+Other programs execute or trust the names in `PROTECTED`: editors, shells, git, other agents. Existing ones are mounted
+read-only, as is the code this client runs from (`own_code`): the client imports it and is started from it again, so a
+change there would escape every sandbox. Missing ones get a stand-in while the command runs (`stand_ins`). Nothing can
+be mounted over a symlink, such as `.bashrc -> dotfiles/.bashrc`, so a link is compared before and after the command: a
+changed one is put back, and what replaced it is kept beside it under another name. Git alone may create protected
+names, since a branch may hold them (never `.byleave`, and `.git` only by `git init` and its like); new ones are
+reported, and files that would give git other settings are put aside.
 
-Protected names that are links, such as `.vscode -> ../shared/.vscode` or `.bashrc -> dotfiles/.bashrc`.
+Commands that only read get the whole workspace read-only. Denied paths are covered (`masking`). If nobody was asked
+about a command, secrets are covered too, and the files it may not change are read-only (`Withheld`). Kernel file
+systems mounted inside the workspace, as in a chroot, are covered: a /proc or /sys there shows every process, and root
+could change kernel settings through it. Other mounts stay: many projects have a volume for `node_modules`.
 
-Nothing can be mounted over a link, so a command can replace it. It is looked at before the command and after it has
-ended: a link that is no longer what it was is made again, and what took its place is kept under another name beside it.
-Never follows a link, and never deletes anything.
-
-The code that runs this client, as far as it lies in the workspace: a virtual environment of the project, a checkout.
-
-Whoever changes it is no longer held by any sandbox: the client imports from it, and is started from it again. So
-commands get it read-only, like the names that other programs trust. Here it is only found; `protection` mounts it.
-
-File systems of the kernel itself that are mounted inside the workspace, as in a tree that somebody enters by chroot.
-
-A workspace is mounted for a command with all that is mounted in it, and such a /proc or /sys is the machine's own: it
-tells of every process, and root can switch the kernel by it. So they are covered. Other file systems are left: a volume
-for `node_modules` is part of many projects.
-
-Whose turn it is: commands that are held off protected names, or a write that replaces one of them.
-
-The sandbox keeps those names read-only by a mount on each of them. A file that is replaced loses its mount, and a
-command that still runs could then write what editors and shells trust. So a write to such a name, or to what it leads
-to where it is a link, waits for the commands that run and could write, and such that come wait for the write. It knows
-nothing of what they do, and opens nothing.
+Bubblewrap takes mount points by path, and old versions the sources too, so a running command could swap one for a link.
+A protected name that could be swapped is skipped and reported; if a path must be hidden, the command is refused. A file
+that is replaced loses its mount. So `WriteExclusion` lets a write to a protected name, or to the target of a protected
+link, wait until no running command could write, and new commands wait for the write. Nothing here deletes a file.
 """
 
 import asyncio
@@ -58,21 +41,21 @@ from .stand_ins import StandIns, is_stand_in
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link in the workspace's own directory, as it was before the command."""
+    """A protected name that is a symlink, as it was before the command."""
 
     name: str
     text: str
     owner: int
     group: int
     real: str
-    """Where it led."""
+    """Its resolved target."""
     target: str | None
-    """The same from the workspace; None when it lies outside."""
+    """The target relative to the workspace; None if it lies outside."""
     target_exists: bool
 
 
 def link_at(root: str, root_fd: int, name: str) -> Link:
-    """The link of this name as it is now."""
+    """Read the link of this name as it is now."""
     found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
     real = os.path.realpath(os.path.join(root, name))
     is_inside = real.startswith(f"{root}/")
@@ -88,7 +71,7 @@ def link_at(root: str, root_fd: int, name: str) -> Link:
 
 
 def link_targets(root: str, names: Iterable[str]) -> frozenset[str]:
-    """What those of these names lead to that are links, from the workspace, as far as it lies there."""
+    """Workspace-relative targets of the names that are symlinks."""
     links = (path for name in names if os.path.islink(path := f"{root}/{name}"))
     return frozenset(
         real.removeprefix(f"{root}/") for link in links if (real := os.path.realpath(link)).startswith(f"{root}/")
@@ -96,7 +79,7 @@ def link_targets(root: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def put_back(root: str, root_fd: int, link: Link) -> Generator[str]:
-    """Make the link again where it is not what it was. Gives the names that are new, or lead to something new."""
+    """Restore a changed link. Yields the names that are new, or lead to a new target."""
     with suppress(OSError):
         if os.readlink(link.name, dir_fd=root_fd) == link.text:
             if _leads_elsewhere(root, link):
@@ -108,17 +91,17 @@ def put_back(root: str, root_fd: int, link: Link) -> Generator[str]:
         if os.geteuid() == 0:
             os.chown(link.name, link.owner, link.group, dir_fd=root_fd, follow_symlinks=False)
     except OSError:
-        yield link.name  # it could not be put back, so what is there now is told
+        yield link.name  # it could not be put back, so report what is there now
 
 
 def put_aside(directory: int, name: str) -> Generator[str]:
-    """Give what is there, if anything is, another name; gives that name."""
+    """Rename the file, if there is one; yields its new name."""
     aside = f"{name}.replaced-{secrets.token_hex(4)}"
     with suppress(FileNotFoundError):
         try:
             os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
         except PermissionError:
-            # Its owner may have closed the directory behind it, and may open it again.
+            # The command may have made the directory unwritable; as its owner we can undo that for a moment.
             mode, place = stat.S_IMODE(os.fstat(directory).st_mode), f"/proc/self/fd/{directory}"
             os.chmod(place, mode | stat.S_IRWXU)
             try:
@@ -129,19 +112,19 @@ def put_aside(directory: int, name: str) -> Generator[str]:
 
 
 def _leads_elsewhere(root: str, link: Link) -> bool:
-    """True if another link on the way was changed, or what it leads to was made."""
+    """True if another link on the path was changed, or the missing target was created."""
     if os.path.realpath(os.path.join(root, link.name)) != link.real:
         return True
     return link.target not in (None, ".") and not link.target_exists and os.path.lexists(link.real)
 
 
 _PACKAGE = Path(__file__).parents[2]
-# Where the workspace itself is the environment.
+# The parts of a virtual environment, for a workspace that is one itself.
 _PARTS = ("bin", "lib", "lib64", "pyvenv.cfg")
 
 
 def own_code(root: Path) -> tuple[str, ...]:
-    """Paths from the workspace of what this client runs from; none leads through a link."""
+    """Workspace-relative paths of the code this client runs from, with links resolved."""
     found: set[str] = set()
     for place in (sys.prefix, sys.base_prefix, _PACKAGE):
         real = Path(os.path.realpath(place))
@@ -174,13 +157,13 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 class KernelMounts:
-    """Those in one workspace."""
+    """Kernel file systems mounted in one workspace."""
 
     def __init__(self, root: Path) -> None:
         self._above = _ODD.sub(lambda found: b"\\%03o" % found[0][0], os.fsencode(root)) + b"/"
 
     def covers(self) -> list[str]:
-        """The arguments of bubblewrap that hide what is mounted now."""
+        """The arguments of bubblewrap that hide those mounted now."""
         with open(_MOUNTS, "rb") as file:
             told = file.read()
         if b" " + self._above not in told:
@@ -213,38 +196,38 @@ PROTECTED = (
     ".husky",
     ".devcontainer",
 )
-# An approved git command changes the repository, but not what runs in it.
+# An approved git command may change the repository, but not the code that runs in it.
 GIT_PROTECTED = tuple(
     f".git/{name}" for name in ("hooks", "config", "config.worktree", "commondir", "modules", "info", "worktrees")
 )
-# Git itself never makes these in a repository that is there. Git would take its settings from them, in the user's hands
-# too; and programs that a repository inside the workspace names run with git's rights.
+# Git never creates these in an existing repository. It would read its settings from them, also when the user runs it,
+# and a program that a nested repository's settings name runs with git's rights.
 _GIT_SETTINGS = ("config", "config.worktree", "commondir")
-# Nothing is let near these through a link, not even git.
+# If one of these is a link, no command that could write runs, not even git.
 _NEVER_LINKS = (".git", ".byleave")
 
 
 @dataclass(slots=True)
 class Mounts:
-    """How the workspace is mounted for one command."""
+    """The mounts of the workspace for one command."""
 
     arguments: list[str] = field(default_factory=list[str])
     protected: list[str] = field(default_factory=list[str])
     """Names it cannot change."""
     degraded: list[str] = field(default_factory=list[str])
-    """What could not be protected, in words."""
+    """Sentences about names that could not be protected."""
     created: list[str] = field(default_factory=list[str])
-    """Protected names that were not there before; filled when the command has ended."""
+    """Protected names that are new; filled when the command has ended."""
     covers: list[str] = field(default_factory=list[str])
-    """The arguments that hide what is forbidden: the last of all mounts."""
+    """The arguments that hide denied paths; they come after all other mounts."""
     fds: list[int] = field(default_factory=list[int])
-    """What mounts and covers need."""
+    """Descriptors that the arguments refer to."""
     masked: list[str] = field(default_factory=list[str])
-    """What is hidden, as it was asked for and by its real path."""
+    """Hidden paths, both as requested and with links resolved."""
     left_out: list[str] = field(default_factory=list[str])
     """Secrets that are hidden because nobody was asked about the command."""
     opened: list[int] = field(default_factory=list[int])
-    """What is to be closed when the command has ended."""
+    """Descriptors to close when the command has ended."""
 
     def close(self) -> None:
         for fd in self.opened:
@@ -253,29 +236,28 @@ class Mounts:
 
 @dataclass(eq=False, slots=True)
 class _Hold:
-    """What one running command cannot rename or replace, because it is a mount of its own there."""
+    """Paths that one running command cannot rename or replace, because they are mount points in its sandbox."""
 
     root_fd: int
     fixed: set[str] = field(default_factory=set[str])
     sealed: set[str] = field(default_factory=set[str])
-    """Those of them in which it can change nothing either."""
+    """Those of them that are read-only as well."""
     links: dict[str, Link] = field(default_factory=dict[str, Link])
-    """Protected names that are links, as they were before it."""
+    """Protected names that are links, as they were before the command."""
     targets: set[str] = field(default_factory=set[str])
-    """What they lead to."""
+    """Read-only targets: of protected links, and this client's own code."""
     there: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Device and inode of what is a mount: protected names, and what they lead to."""
+    """Device and inode of the mounted names and targets."""
 
     def replaced(self) -> Generator[str]:
-        """Names that are something else now: whoever replaced them took the mount away, and the command may have
-        changed what is there."""
+        """Yield names that were replaced. That removed the mount, so the command may have changed the new file."""
         for name, identity in self.there.items():
             with suppress(OSError):
                 if _identity(os.stat(name, dir_fd=self.root_fd, follow_symlinks=False)) != identity:
                     yield name
 
     def holds(self, path: str) -> bool:
-        """True if nothing on the way to `path` can be swapped by this command."""
+        """True if this command can swap neither `path` nor a directory above it."""
         for way in (*parents_of(path), path):
             if way in self.sealed:
                 return True
@@ -285,25 +267,25 @@ class _Hold:
 
 
 class Protection:
-    """Keeps track of the commands of one workspace."""
+    """Mounts for the commands of one workspace, and a record of those that run."""
 
     def __init__(self, root: Path, *, by_descriptor: bool = False) -> None:
-        """`by_descriptor`: whether bubblewrap can be given what it mounts open, and so mounts nothing else."""
+        """`by_descriptor`: bubblewrap takes mount sources as descriptors, so that they cannot be swapped."""
         self._root = root
         self._by_descriptor = by_descriptor
-        # Held open, because on some file systems a directory that nobody uses is another one the next time.
+        # Held open: on some file systems an unused directory has another inode the next time.
         self._here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._here)
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
         self._stubs = StandIns()
         self._running: list[_Hold] = []
-        """One for each command that runs now and could change the workspace."""
+        """One for each running command that could change the workspace."""
         self._masks: list[list[Mask]] = []
-        """One for each command that runs now."""
+        """One list for each running command."""
 
     def remove_left(self) -> None:
-        """Take away the stand-ins of clients that were killed."""
+        """Remove the stand-ins of killed clients."""
         mounts = Mounts()
         try:
             self._stubs.remove_left(self._open_root(mounts), PROTECTED)
@@ -314,14 +296,14 @@ class Protection:
     def hold(
         self, command: UnderstoodCommand, masked: Sequence[str] = (), withheld: Withheld = NOTHING_WITHHELD
     ) -> Generator[Mounts]:
-        """Protect the workspace for the time of one command, and hide what lies at `masked` from it."""
+        """Protect the workspace while one command runs, and hide `masked` from it."""
         mounts = Mounts()
         try:
             root_fd = self._open_root(mounts)
             with ExitStack() as held:
                 masks, hidden = held.enter_context(self._hidden(root_fd, masked))
                 secrets, left_out = masks_for(str(self._root), root_fd, withheld.secrets)
-                # Not held against others: one that could move a secret while this starts could as well have copied it.
+                # Other commands may move a secret while this one starts: they could as well have copied it.
                 bare = (mask for mask in secrets if not _within(mask.path, masks))
                 secrets = [replace(mask, empty=withheld.only_reads) for mask in bare]
                 covered = [*masks, *secrets]
@@ -349,7 +331,7 @@ class Protection:
         return root_fd
 
     def _bind(self, mounts: Mounts, root_fd: int, path: str, option: str) -> None:
-        """Mount a path of the workspace as it is now, or nothing: a link in its place is never followed."""
+        """Mount a path of the workspace. By descriptor, a link in its place is never followed."""
         where = str(self._root / path)
         if not self._by_descriptor:
             mounts.arguments.extend([option, where, where])
@@ -364,7 +346,7 @@ class Protection:
 
     @contextmanager
     def _hidden(self, root_fd: int, masked: Sequence[str]) -> Generator[tuple[list[Mask], set[str]]]:
-        """What to hide: what was asked for, and what is being hidden from others, who rely on nobody moving it."""
+        """Hide `masked` and the paths hidden from running commands, which rely on nobody moving them."""
         with self._lock:
             others = (mask.path for masks in self._masks for mask in masks)
             masks, hidden = masks_for(str(self._root), root_fd, {*masked, *others})
@@ -382,7 +364,7 @@ class Protection:
     ) -> Generator[None]:
         is_git = command.is_git
         missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stand_in(root_fd, name)]
-        # `git init` and its like are the one way to a repository; anything else that appeared is told.
+        # `git init` and its like may create a repository; any other new protected name is reported.
         expected = (".git",) if command.makes_repository else ()
         wanted = tuple(name for name in (".git", ".byleave") if name not in expected) if is_git else PROTECTED
         with self._lock:
@@ -414,14 +396,14 @@ class Protection:
         mine = _Hold(root_fd)
         self._bind(mounts, root_fd, ".", "--bind")
         with self._lock:
-            # Before the names: a mount on the way to one would hide what is mounted there already.
+            # Before the protected names: a later mount on a directory would hide the mounts in it.
             for mask in masks:
                 self._fix(mounts, mine, parents_of(mask.path))
             mine.fixed.update(mask.path for mask in masks)
             for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
                 link = next((hold.links[name] for hold in self._running if name in hold.links), None)
                 if link is not None and not is_git:
-                    # As it was before the first of the commands that run: another may have replaced it by now.
+                    # As it was before the first running command: one of them may have replaced it by now.
                     self._hold_link(mounts, mine, link)
                 elif self._loose(name):
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
@@ -430,7 +412,7 @@ class Protection:
             for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
                 self._seal_target(mounts, mine, target)
             for path in sealed:
-                # For this command alone, so it holds nothing for others; a mount moves along with what it covers.
+                # For this command alone. Others cannot rely on it: the mount moves along with a renamed directory.
                 within = not mine.sealed.isdisjoint((*parents_of(path), path))
                 if within or mode_at(root_fd, path) is None:
                     continue
@@ -450,7 +432,7 @@ class Protection:
                 self._running.remove(mine)
 
     def _loose(self, path: str) -> bool:
-        """True if a command that runs now could swap what lies at `path`, or a directory on the way there."""
+        """True if a running command could swap `path` or a directory above it."""
         return not all(hold.holds(path) for hold in self._running)
 
     def _refuse_loose(self, masks: list[Mask]) -> None:
@@ -462,7 +444,7 @@ class Protection:
             )
 
     def _fix(self, mounts: Mounts, mine: _Hold, parents: list[str]) -> None:
-        """Make mounts of directories, so that they cannot be renamed: what lies in them keeps its name."""
+        """Make directories mount points, so that they cannot be renamed."""
         for parent in parents:
             if parent not in mine.fixed:
                 self._bind(mounts, mine.root_fd, parent, "--bind")
@@ -497,13 +479,13 @@ class Protection:
         mine.sealed.add(name)
         mounts.protected.append(name)
         if is_ours:
-            # A private one over it, since that costs a tenth of a bind: what is put into it never reaches the disk.
+            # A private tmpfs costs a tenth of a bind mount; files put into it never reach the disk.
             mounts.arguments.extend(["--size", "4096", "--perms", "0555", "--tmpfs", str(self._root / name)])
         else:
             self._bind(mounts, root_fd, name, "--ro-bind")
 
     def _hold_link(self, mounts: Mounts, mine: _Hold, link: Link) -> None:
-        """A link cannot be a mount. What it leads to can; the link itself is put back when the command has ended."""
+        """Mount a link's target read-only; a link cannot be a mount point. It is put back after the command."""
         mine.links[link.name] = link
         if link.target is None:
             told = "out of the workspace: if the command replaces it, it is put back."
@@ -516,7 +498,7 @@ class Protection:
 
     def _seal_target(self, mounts: Mounts, mine: _Hold, target: str) -> None:
         if not mine.sealed.isdisjoint((*parents_of(target), target)):
-            return  # it lies in what is read-only anyway
+            return  # already read-only
         self._fix(mounts, mine, parents_of(target))
         self._bind(mounts, mine.root_fd, target, "--ro-bind")
         mounts.protected.append(target)
@@ -527,7 +509,7 @@ class Protection:
 
 
 def works_in_another(root: str, git: UnderstoodCommand) -> bool:
-    """True if git works in another repository than the workspace's own, by -C or --git-dir."""
+    """True if -C or --git-dir makes git work in another repository than the workspace's own."""
     place = os.path.join(root, *git.git_directories)
     if git.git_dir is not None:
         return os.path.realpath(os.path.join(place, git.git_dir)) != os.path.join(root, ".git")
@@ -538,11 +520,11 @@ def works_in_another(root: str, git: UnderstoodCommand) -> bool:
 
 @contextmanager
 def _settings_kept(root_fd: int, told: list[str]) -> Generator[None]:
-    """Put aside what appears in the repository and would lead git to other settings than it has now."""
+    """Put aside new files in the repository that would give git other settings."""
     try:
         repository = os.open(".git", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
     except OSError:
-        yield  # there is none, or it is no directory and so read-only
+        yield  # none, or not a directory and so read-only
         return
     try:
         missing = [name for name in _GIT_SETTINGS if _exists(repository, "HEAD") and not _exists(repository, name)]
@@ -560,7 +542,7 @@ def _settings_kept(root_fd: int, told: list[str]) -> Generator[None]:
 
 @contextmanager
 def watched_names(root: Path, created: list[str]) -> Generator[None]:
-    """Where names cannot be protected: tell at least which of them a command made."""
+    """Report the protected names that a command created, for a sandbox that cannot protect them."""
     before = {name for name in PROTECTED if os.path.lexists(root / name)}
     yield
     created.extend(name for name in PROTECTED if name not in before and os.path.lexists(root / name))
@@ -571,7 +553,7 @@ def _within(path: str, masks: Sequence[Mask]) -> bool:
 
 
 def _make_hooks(root_fd: int, repository: os.stat_result) -> None:
-    """A repository without hooks must not get any; where we are root, the directory is its owner's all the same."""
+    """Create a missing hooks directory, so that it can be mounted read-only. As root, give it to the owner."""
     with suppress(FileExistsError):
         os.mkdir(".git/hooks", dir_fd=root_fd)
         if os.geteuid() == 0:
@@ -591,12 +573,12 @@ def _exists(root_fd: int, name: str) -> bool:
 
 
 SECONDS = 40.0
-"""Less than a write has, by what it may take itself: else nobody is told what it waited for."""
+"""A write's time limit less what it needs itself, so that it can still report what it waited for."""
 _NOTHING: frozenset[str] = frozenset()
 
 
 class WriteExclusion:
-    """The turns of one workspace, in one event loop."""
+    """Keeps writes to protected names and running commands apart, for one workspace in one event loop."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -606,7 +588,7 @@ class WriteExclusion:
 
     @asynccontextmanager
     async def command(self, link_targets: Set[str] = _NOTHING) -> AsyncGenerator[None]:
-        """While a command runs. `link_targets`: what the protected names that are links lead to."""
+        """Enter while a command runs. `link_targets`: the targets of protected names that are links."""
         await self._until(lambda: not self._writes)
         self._commands.append(link_targets)
         try:
@@ -617,8 +599,8 @@ class WriteExclusion:
 
     @asynccontextmanager
     async def write(self, real: str, link_targets: Set[str] = _NOTHING) -> AsyncGenerator[None]:
-        """While the file at a real path (from the workspace, links resolved) is written."""
-        # As it is now, and as it was when the commands began: one of them may have replaced the link.
+        """Enter while a file is written. `real`: its path from the workspace, links resolved."""
+        # The targets now, and those when the commands began: one of them may have replaced the link.
         is_led_to = any(real in paths for paths in (link_targets, *self._commands))
         if real.partition("/")[0] not in PROTECTED and not is_led_to:
             yield

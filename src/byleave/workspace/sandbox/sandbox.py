@@ -1,12 +1,12 @@
-"""Isolation of commands: what a sandbox is, what was really applied, and what remains without one.
+"""The sandbox interface: `Sandbox`, the `Launch` it prepares, and the `Isolation` it reports.
 
-A `Sandbox` turns an argv into a `Launch`: the argv to start, its environment, and what to clean up afterwards. It says
-truthfully what it applied (`Isolation`), and that goes out with every result. `NoSandbox` isolates nothing: it gives a
-clean environment, limits and a private HOME, and says `none`. Nothing here starts the command or decides about it.
+A `Sandbox` turns an argv into a `Launch`: the argv to start, its environment, and the cleanup afterwards. It reports
+truthfully what it applied (`Isolation`), and every result includes that. `NoSandbox` isolates nothing: it gives a clean
+environment, limits and a private HOME, and reports `none`. Nothing here runs a command or decides about it.
 
-Limits are set from outside: a program that sets them and then becomes the command costs a start of its own. Bubblewrap
-waits, all set up, for a word on a pipe; the client sets the limits on it, and lets it go. A command whose limits could
-not be set is never let go, nor is one whose client has died.
+Limits are set from outside: a program that sets them and then executes the command would cost a start of its own.
+Bubblewrap waits, fully set up, for a word on a pipe; the client sets its limits and releases it (`HeldBack`). A command
+whose limits could not be set is never released, nor is one whose client has died.
 """
 
 import errno
@@ -46,7 +46,7 @@ ETC_FOR_NETWORK = (
 )
 _PROBE_SECONDS = 10
 _TOLD = 10
-"""How many paths are named in a sentence."""
+"""Most paths named in a sentence."""
 
 
 LIMITS = {
@@ -58,31 +58,31 @@ LIMITS = {
     "data": 4 * 1024**3,
 }
 _WORD = b"go"
-"""Bubblewrap reads a byte twice."""
+"""Two bytes, because bubblewrap reads one twice."""
 _INNER = re.compile(r'"child-pid":\s*(\d+)')
 _CAPABILITIES = re.compile(r"^CapEff:\s+([0-9a-f]+)$", re.MULTILINE)
 _SET_LIMITS_OF_OTHERS = 1 << 24
 
 
 class HeldBack:
-    """A command that waits for its limits."""
+    """A command that waits in its sandbox for its limits."""
 
     def __init__(self, limits: Mapping[str, int], held: ExitStack, members: Path | None = None) -> None:
-        """`members`: the file of a process group's members, which it must join as well."""
+        """`members`: the members file of a control group, which it must join as well."""
         self._limits = limits
         self._members = members
         read_end, self._write_end = os.pipe()
         held.callback(os.close, self._write_end)
         try:
-            # Both ends in one: when the client dies, the pipe does not end, and so neither does the waiting.
+            # Read and write in one: if the client dies, the pipe has no end of file, so the command waits on.
             self.fd = os.open(f"/proc/self/fd/{read_end}", os.O_RDWR | os.O_CLOEXEC)
         finally:
             os.close(read_end)
         held.callback(os.close, self.fd)
 
     def let_go(self, pid: int, parent: int) -> None:
-        """Limit the sandbox's first process, which waits, and with it the command. OSError: it still waits."""
-        if parent_of(pid) != parent:  # told in another namespace's numbers: nobody else's limits are touched
+        """Limit the sandbox's waiting first process, and so the command, and release it. OSError: it still waits."""
+        if parent_of(pid) != parent:  # a pid of another namespace: never limit somebody else's process
             raise OSError(errno.ESRCH, "the sandbox's process is not known here")
         for name, value in self._limits.items():
             number = getattr(resource, f"RLIMIT_{name.upper()}")
@@ -95,13 +95,13 @@ class HeldBack:
 
 
 def inner_process(told: str) -> int | None:
-    """The number of the sandbox's first process, from what the sandbox reports."""
+    """The pid of the sandbox's first process, from the sandbox's report."""
     found = _INNER.search(told)
     return int(found[1]) if found else None
 
 
 def may_limit(uid: int | None) -> bool:
-    """True if we may set the limits of a process of this user; None: of our own."""
+    """True if we may set the limits of this user's processes. None: our own user."""
     if uid is None or uid == os.geteuid():
         return True
     found = _CAPABILITIES.search(Path("/proc/self/status").read_text("utf-8", "replace"))
@@ -109,7 +109,7 @@ def may_limit(uid: int | None) -> bool:
 
 
 def parent_of(pid: int) -> int | None:
-    """Whose child a process is; None when it is gone."""
+    """The pid of a process's parent; None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -118,7 +118,7 @@ def parent_of(pid: int) -> int | None:
 
 
 class Isolation(WireModel):
-    """What really stands between a command and the rest of this machine."""
+    """The isolation that was really applied to a command."""
 
     isolated: bool
     backend: Literal["bwrap", "landlock", "seatbelt", "none"]
@@ -126,20 +126,20 @@ class Isolation(WireModel):
     net: Literal["none", "host"]
     pidns: bool
     seccomp: bool = False
-    """True if a filter stands between the command and the kernel's calls."""
+    """True if the command's system calls are filtered."""
     runs_as: Literal["user", "owner", "root"] = "user"
-    """The client's own user; the owner of the workspace, where the client is root; or root."""
+    """The client's own user; the workspace's owner, if the client is root; or root."""
     protected: tuple[str, ...] = ()
-    """Names of the workspace that the command could not change."""
+    """Paths in the workspace that the command could not change."""
     masked: tuple[str, ...] = ()
-    """What the owner's rules forbid and the command could not see into."""
+    """Denied paths that were hidden from the command."""
     left_out: tuple[str, ...] = ()
-    """Files with secrets that it could not read, because nobody was asked about it."""
+    """Files with secrets that were hidden from the command, because nobody was asked about it."""
     created: tuple[str, ...] = ()
-    """Names something else may execute or trust, which were not there before the command and are now."""
+    """Protected names that are new since the command."""
     limits: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
-    """What is weaker than it should be, in words."""
+    """Sentences about what is weaker than it should be."""
 
     def to_json(self) -> JsonObject:
         return self.model_dump(mode="json")
@@ -147,7 +147,7 @@ class Isolation(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start one command."""
+    """Everything needed to start one command."""
 
     argv: list[str]
     env: dict[str, str]
@@ -155,25 +155,25 @@ class Launch:
     isolation: Isolation
     pass_fds: tuple[int, ...] = ()
     status_fd: int | None = None
-    """Where the sandbox reports, to be read by us: its inner process, then the exit code."""
+    """We read the sandbox's report from it: its inner process, then the exit code."""
     mark: str | None = None
-    """A word in the environment by which stray children are found, where there is no namespace to end."""
+    """A variable in the environment that identifies the command's processes, if there is no pid namespace to end."""
     created: list[str] = field(default_factory=list[str])
-    """Filled when the launch ends."""
+    """New protected names; filled when the launch ends."""
     covered: bool = False
-    """True if the pins lie over their files."""
+    """True if the bound files are mounted over the originals."""
     uid: int | None = None
-    """Whom to start it as; None: as ourselves."""
+    """The user to start it as; None: our own."""
     gid: int | None = None
     held_back: HeldBack | None = None
-    """Present: the command waits for its limits, and has to be let go."""
+    """If set, the command waits for its limits and must be released."""
 
 
 class Sandbox(Protocol):
-    """Something that can hold a command."""
+    """A backend that isolates commands."""
 
     def isolation(self, *, network: bool = False) -> Isolation:
-        """What a command would get."""
+        """The isolation that a command would get."""
         ...
 
     def launch(
@@ -188,17 +188,16 @@ class Sandbox(Protocol):
     ) -> AbstractContextManager[Launch]:
         """Prepare one command; leaving the context cleans up, so the command must have ended by then.
 
-        `understood` says what the command may need and change; one of which nothing is known may write.
-        `pins` are laid over their files where that can be done; `Launch.covered` says whether it was. `masked` are
-        paths from the workspace, files or directories, that it must not see into; `Isolation.masked` says which of
-        them are hidden. A sandbox that can hide nothing says so in `Isolation.degraded`. Of `withheld`,
-        `Isolation.left_out` and `Isolation.protected` say what could be held.
+        `understood` says what the command may need and change; an unknown command may write. `pins` are the bound
+        files, mounted over the originals if possible; `Launch.covered` tells. `masked` are workspace-relative files or
+        directories to hide; `Isolation.masked` lists those that are hidden. A sandbox that can hide nothing says so in
+        `Isolation.degraded`. `Isolation.left_out` and `Isolation.protected` list what was applied of `withheld`.
         """
         ...
 
 
 def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
-    """The prefix that sets limits from inside; empty where prlimit is missing."""
+    """The argv prefix that sets limits from inside; empty if prlimit is missing."""
     try:
         prlimit = find_program("prlimit", workspace)
     except ToolFailure:
@@ -207,8 +206,8 @@ def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
 
 
 def dying_argv(workspace: Path) -> list[str]:
-    """The prefix by which a command ends with whoever started it, also one that is killed; empty where that cannot be
-    done. What the command itself starts is not reached."""
+    """The argv prefix that ends a command with its parent, even a killed one; empty if unavailable. Processes that the
+    command starts are not reached."""
     try:
         prefix = [find_program("setpriv", workspace), "--pdeathsig", "KILL", "--"]
         tried = [*prefix, prefix[0], "--version"]
@@ -219,7 +218,7 @@ def dying_argv(workspace: Path) -> list[str]:
 
 
 def report_unmasked(isolation: Isolation, masked: Sequence[str]) -> Isolation:
-    """Say that what should be hidden is not."""
+    """Add a sentence about denied paths that could not be hidden."""
     if not masked:
         return isolation
     words = f"What the rules forbid could not be hidden from the command: {', '.join(masked[:_TOLD])}"
@@ -228,7 +227,7 @@ def report_unmasked(isolation: Isolation, masked: Sequence[str]) -> Isolation:
 
 
 def tried_out(launching: AbstractContextManager[Launch], name: str) -> str | None:
-    """Run what was prepared as a command would be run; None when it worked, else why not."""
+    """Run a prepared launch as a command would be run; None if it worked, else the reason."""
     try:
         with (
             launching as launch,
@@ -258,7 +257,7 @@ def tried_out(launching: AbstractContextManager[Launch], name: str) -> str | Non
 
 
 def _let_go(launch: Launch, process: subprocess.Popen[bytes]) -> None:
-    """Set the limits as soon as the sandbox tells of itself, unless it ends before."""
+    """Set the limits as soon as the sandbox reports its process, unless it ends before."""
     if launch.held_back is None or launch.status_fd is None:
         return
     ended = os.pidfd_open(process.pid)
@@ -276,9 +275,9 @@ def _let_go(launch: Launch, process: subprocess.Popen[bytes]) -> None:
 
 
 class NoSandbox:
-    """No isolation, said plainly: the command runs as the user, with a clean environment and limits."""
+    """No isolation: the command runs as the user, with a clean environment and limits."""
 
-    # Not nproc: outside a user namespace it counts everything the user runs.
+    # Not nproc: outside a user namespace it counts all of the user's processes.
     _LIMITS = ("nofile", "core", "fsize", "cpu", "data")
 
     def __init__(self, root: Path, *, reason: str, identity: str = "") -> None:

@@ -1,8 +1,8 @@
-"""The sandbox on macOS: Seatbelt, by `sandbox-exec`. Written from its documentation and never run by its authors.
+"""The sandbox on macOS: Seatbelt, by `sandbox-exec`. Written from documentation and never run by its authors.
 
-The profile denies everything and then allows reading the system, reading and writing the workspace and a private HOME,
-and the network where it was granted. What is protected or forbidden is denied after that: the last rule that fits
-counts. Paths never become part of the profile's text: they are its parameters, so no name can say something in it.
+The profile denies everything, then allows reading the system, reading and writing the workspace and a private HOME, and
+the network if granted. Protected names and denied paths are denied after that: the last matching rule counts. Paths are
+parameters and never part of the profile's text, so no file name can inject a rule.
 """
 
 import os
@@ -53,7 +53,7 @@ _LINKS = (
 
 @dataclass(slots=True)
 class Profile:
-    """The text of a profile, and the parameters it speaks of."""
+    """The text of a profile, and its parameters."""
 
     text: str = _BASE
     parameters: dict[str, str] = field(default_factory=dict[str, str])
@@ -65,7 +65,7 @@ class Profile:
         self._rule("deny", operations, paths, name)
 
     def _rule(self, verb: str, operations: str, paths: Sequence[str], name: str) -> None:
-        """One rule for all of `paths` with what lies in them; without paths there is none, for it would mean all."""
+        """Add one rule for `paths` and everything in them. Without paths add none: it would match everything."""
         if paths:
             keys = {f"{name}_{number}": path for number, path in enumerate(paths)}
             self.parameters.update(keys)
@@ -118,7 +118,7 @@ class SeatbeltSandbox:
         )
 
     def probe(self) -> str | None:
-        """Run /bin/true as a command would be run; None when it worked, else why not."""
+        """Run /bin/true as a command would be run; None if it worked, else the reason."""
         return tried_out(self.launch(["/bin/true"], understood=understand("true", ())), "Seatbelt")
 
     @contextmanager
@@ -158,6 +158,6 @@ class SeatbeltSandbox:
 
 
 def working_seatbelt(root: Path, *, identity: str = "") -> SeatbeltSandbox | str:
-    """Seatbelt where it really works, or why it does not."""
+    """A Seatbelt sandbox that works here, or the reason why none does."""
     sandbox = SeatbeltSandbox(root, identity=identity)
     return sandbox.probe() or sandbox

@@ -1,9 +1,9 @@
-"""Which system calls a command may make: a seccomp filter, as the bytes the kernel wants.
+"""The seccomp filter on a command's system calls, as BPF bytes for the kernel.
 
 It closes what mounts and namespaces leave open: exotic sockets, io_uring, kernel keys, tracing, new namespaces, typing
 into the terminal, set-user-id files left in the workspace. Everything else is allowed: compilers, git, node and Python
-run as they are. Calls whose arguments lie in memory cannot be looked into, so those (`clone3`, `openat2`) are said not
-to exist and libraries take the older way. Numbers are the kernel's; an unknown machine gets no filter and is told so.
+run unchanged. A filter cannot read arguments in memory, so `clone3` and `openat2` fail with ENOSYS and libraries fall
+back to the older calls. An unknown architecture gets no filter.
 """
 
 import errno
@@ -22,15 +22,15 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 
 _SET_ID = 0o6000
-_CREATES = 0x40 | 0x400000  # O_CREAT, and what makes O_TMPFILE: only then is the mode read
+_CREATES = 0x40 | 0x400000  # O_CREAT and O_TMPFILE's own bit: only with these is the mode used
 _NAMESPACES = 0x7E020000
 _NEW_TIME = 0x80
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
-_DATAGRAMS = 0b010  # in the numbers of SOCK_DGRAM and SOCK_RAW, and not in those of streams
+_DATAGRAMS = 0b010  # a bit of SOCK_DGRAM and SOCK_RAW, but not of the stream types
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # name x86_64/aarch64. The second column was never tried on a real machine.
-# Of no use to a command, or of use only to break out. They fail like calls without the right to make them.
+# Useless to a command, or useful only to break out. They fail with EPERM.
 _DENIED = """
     acct 163/89, add_key 248/217, bpf 321/280, chroot 161/51, clock_settime 227/112, delete_module 176/106,
     fanotify_init 300/262, finit_module 313/273, fsconfig 431/431, fsmount 432/432, fsopen 430/430, fspick 433/433,
@@ -43,12 +43,12 @@ _DENIED = """
     request_key 249/218, setdomainname 171/162, sethostname 170/161, setns 308/268, settimeofday 164/170,
     swapoff 168/225, swapon 167/224, syslog 103/116, umount2 166/39, userfaultfd 323/282, vhangup 153/58
 """
-# What a namespace of its own would keep apart; without one, memory and queues of other programs could be reached.
+# An IPC namespace would isolate these; without one, memory and queues of other programs could be reached.
 _SHARED = """
     mq_open 240/180, mq_unlink 241/181, msgctl 71/187, msgget 68/186, msgrcv 70/188, msgsnd 69/189, semctl 66/191,
     semget 64/190, semop 65/193, semtimedop 220/192, shmat 30/196, shmctl 31/195, shmget 29/194, truncate 76/45
 """
-# Landlock does not ask who changes a mode, an owner or a time; a command that only reads has no use for it.
+# Landlock does not check changes of mode, owner or time; a command that only reads does not need them.
 _METADATA = """
     chmod 90/-, chown 92/-, fchmod 91/52, fchmodat 268/53, fchmodat2 452/452, fchown 93/55, fchownat 260/54,
     file_setattr 469/469, fremovexattr 199/16, fsetxattr 190/7, futimesat 261/-, lchown 94/-, lremovexattr 198/15,
@@ -57,7 +57,7 @@ _METADATA = """
 """
 # Libraries fall back when these do not exist.
 _MISSING = "clone3 435/435, openat2 437/437"
-# Judged by an argument.
+# Allowed or denied by an argument.
 _LOOKED_INTO = """
     chmod 90/-, clone 56/220, creat 85/-, fchmod 91/52, fchmodat 268/53, fchmodat2 452/452, ioctl 16/29, mknod 133/-,
     mknodat 259/33, open 2/-, openat 257/56, socket 41/198, socketpair 53/199, unshare 272/97
@@ -72,7 +72,7 @@ def _numbers(text: str, column: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How one kind of machine numbers its calls."""
+    """System call numbers of one architecture."""
 
     audit: int
     column: int
@@ -88,9 +88,9 @@ ARCHITECTURES = {
 def filter_for(
     machine: str | None = None, *, network: bool = False, namespaces: bool = True, writes: bool = True
 ) -> bytes | None:
-    """The filter for this kind of machine; None where we know no numbers.
+    """The filter for an architecture; None if its call numbers are unknown.
 
-    Without `namespaces` it also closes what they would: every socket unless there is the network, local ones always,
+    Without `namespaces` it also closes what they would: unix sockets, all sockets unless there is the network, and
     shared memory. Without `writes`, for a command that only reads, modes, owners and times cannot be changed.
     """
     architecture = ARCHITECTURES.get(machine or platform.machine())
@@ -112,7 +112,7 @@ def _assemble(architecture: Architecture, denied: str, blocks: dict[str, list[by
     program = [
         _load(_ARCHITECTURE),
         _jump(_IF_EQUAL, architecture.audit, 1, 0),
-        _answer(_KILL),  # calls of another machine's numbering would pass unseen
+        _answer(_KILL),  # calls numbered for another architecture would pass unchecked
         _load(_NUMBER),
     ]
     if architecture.has_x32:
@@ -128,7 +128,7 @@ def _assemble(architecture: Architecture, denied: str, blocks: dict[str, list[by
 
 
 def _looked_into(*, network: bool, namespaces: bool) -> dict[str, list[bytes]]:
-    """What is asked of an argument. Each block ends every way through it."""
+    """The checks on arguments, by call. Each block returns on every path."""
     found = {
         "socket": _families(network=network),
         "socketpair": _pair_of_streams() if network else _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
@@ -148,7 +148,7 @@ def _looked_into(*, network: bool, namespaces: bool) -> dict[str, list[bytes]]:
     if not namespaces:
         found["socket"] = _outside_families(network=network)
         found["socketpair"] = _pair_of_streams()
-        found["prlimit64"] = _only(0, (0,), errno.EPERM)  # its own limits, not those of the user's other programs
+        found["prlimit64"] = _only(0, (0,), errno.EPERM)  # only its own limits, not those of the user's other programs
     return found
 
 
@@ -157,7 +157,7 @@ def _load(offset: int) -> bytes:
 
 
 def _argument(index: int) -> bytes:
-    """The lower half of an argument, which is all the kernel reads of those we look at."""
+    """Load the lower half of an argument; the kernel reads no more of the arguments checked here."""
     return _load(_ARGUMENTS + 8 * index)
 
 
@@ -193,15 +193,15 @@ def _never(index: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _families(*, network: bool) -> list[bytes]:
-    """Local and internet sockets; with the network, those of `_outside_families`.
+    """Unix and internet sockets; with the network, those of `_outside_families`.
 
-    The machine's network is also that of its abstract local sockets (X11, D-Bus), and who may type there is out.
+    The host's network namespace includes its abstract unix sockets (X11, D-Bus); typing there would be an escape.
     """
     return _outside_families(network=True) if network else _only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)
 
 
 def _outside_families(*, network: bool) -> list[bytes]:
-    """Local sockets of the machine are in reach, so there are none to be made; of netlink only the lists of routes."""
+    """No unix sockets, since the host's are in reach; none at all without the network. Netlink only for routes."""
     if not network:
         return [_refuse(errno.EAFNOSUPPORT)]
     routes = _only(2, (0,), errno.EAFNOSUPPORT)
@@ -210,6 +210,6 @@ def _outside_families(*, network: bool) -> list[bytes]:
 
 
 def _pair_of_streams() -> list[bytes]:
-    """Both ends are its own; but one of datagrams could be turned to any address."""
+    """Only pairs of stream sockets: a datagram socket of a pair could be connected to any address."""
     kind = _without_bits(1, _DATAGRAMS)
     return [_argument(0), _jump(_IF_EQUAL, _AF_UNIX, 1, 0), _refuse(errno.EAFNOSUPPORT), *kind]

@@ -1,10 +1,10 @@
-"""Stand-ins for protected names that are missing: empty directories, there for the time of a command.
+"""Stand-ins: empty directories in place of missing protected names, while commands run.
 
-A name that is not there cannot be mounted read-only, so a command could make it. A stub takes its place and is removed
-when the last command that needs it has ended, by rmdir alone: what somebody put into it stays. It is a directory also
-where a file belongs, because git does not see an empty directory. Each holder locks it, so that a second client on the
-same workspace never takes it away, and stamps it, so that one left by a client that was killed is known and removed;
-until it is stamped, its mode tells.
+A missing name cannot be mounted read-only, so a command could create it. A stand-in takes its place and is removed when
+the last command that needs it has ended, by rmdir alone: files that somebody put into it stay. It is a directory even
+if the name belongs to a file, because git does not see an empty directory. Each holder locks it, so that a second
+client on the same workspace does not remove it, and stamps it, so that one left by a killed client is recognised and
+removed. Before the stamp, its mode identifies it.
 """
 
 import errno
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from byleave.protocol.errors import ToolFailure
 
 _STAMP = 1_000_000_007
-"""Seconds of its modification time; set once, and changed by whatever is put into it."""
+"""Its modification time in seconds. It is set once; creating a file in it changes it."""
 STAMP_NS = _STAMP * 10**9
 _MODE = 0o755 | stat.S_ISVTX
-"""As no directory of these names is made otherwise."""
+"""With the sticky bit, which no other directory of these names has."""
 _TRIES = 20
 _PAUSE_SECONDS = 0.001
 
@@ -35,7 +35,7 @@ class _Held:
 
 
 class StandIns:
-    """The stubs of one workspace, shared by the commands of this client."""
+    """The stand-ins of one workspace, shared by the commands of this client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class StandIns:
 
     @contextmanager
     def placed(self, root_fd: int, names: Sequence[str]) -> Generator[None]:
-        """Keep a stub at each of `names` where nothing else is, for the time of the block."""
+        """Keep a stand-in at each of `names` that is free, for the time of the block."""
         mine: list[str] = []
         try:
             with self._lock:
@@ -58,7 +58,7 @@ class StandIns:
                 os.close(fd)
 
     def hold(self, name: str, found: os.stat_result) -> bool:
-        """True if what was found at this name is a stub that a command of this client keeps there."""
+        """True if the directory found at this name is a stand-in of this client."""
         with self._lock:
             return name in self._held and _stamped(found)
 
@@ -70,7 +70,7 @@ class StandIns:
         fd = self._placed(root_fd, name)
         if fd is None:
             return False
-        if held is not None:  # somebody outside took it away, under a command that still runs
+        if held is not None:  # somebody outside removed it while a command still runs
             os.close(held.fd)
             held.fd = fd
             held.users += 1
@@ -79,7 +79,7 @@ class StandIns:
         return True
 
     def _placed(self, root_fd: int, name: str) -> int | None:
-        """Make a stub or take over one that was left; None when something else is there."""
+        """Create a stand-in or take over an existing one; None if something else is there or it cannot be created."""
         for _ in range(_TRIES):
             made = _made(root_fd, name)
             if made is None:
@@ -89,7 +89,7 @@ class StandIns:
             except FileNotFoundError:
                 continue  # another client removed it just now
             except OSError:
-                return None  # it is no directory, so it is no stub
+                return None  # not a directory, so not a stand-in
             taken = None
             try:
                 taken = _taken(root_fd, name, fd, made=made)
@@ -101,7 +101,7 @@ class StandIns:
         raise ToolFailure(f"{name!r} could not be protected from the command: it comes and goes, or is held.")
 
     def remove_left(self, root_fd: int, names: Sequence[str]) -> None:
-        """Take away what clients that were killed left; before the first command."""
+        """Remove the stand-ins of killed clients. Call it before the first command."""
         for name in names:
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
@@ -112,7 +112,7 @@ class StandIns:
             os.close(fd)
 
     def _release(self, root_fd: int, name: str) -> int | None:
-        """Take the stub away where this was the last that needed it; gives what is then to be closed."""
+        """Remove the stand-in if this was its last user; return the descriptor to close then."""
         held = self._held[name]
         held.users -= 1
         if held.users:
@@ -124,24 +124,24 @@ class StandIns:
 
 def _remove(root_fd: int, name: str, fd: int) -> None:
     try:
-        # Only the last client on this workspace may take it away: rmdir would end the others' mounts too.
+        # Only the last client on this workspace may remove it: rmdir would end the others' mounts too.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(root_fd, name, fd):
             os.rmdir(name, dir_fd=root_fd)
     except OSError:
-        pass  # another client holds it, or it is no longer empty: somebody outside took it into use
+        pass  # another client holds it, or somebody outside put a file into it
 
 
 def _taken(root_fd: int, name: str, fd: int, *, made: bool) -> bool | None:
-    """Lock and stamp what was opened, whoever made it. False: it is no stub. None: it is on its way out."""
-    # Of what was made just now nothing else is asked: not every disk keeps modes and owners.
+    """Lock and stamp the opened directory, whoever made it. False: no stand-in. None: it is being removed; retry."""
+    # One made just now is not checked: not every file system keeps modes and owners.
     ours = made or _is_ours(os.fstat(fd))
     try:
-        # Only a stub is locked, and never waited for: a command can lock whatever it can open, and keep it so.
+        # Lock only stand-ins, and never wait: a command can lock any file it can open, and keep the lock.
         if ours:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        # Another client is taking it away, which is over sooner than this; whatever else holds it is not waited for.
+        # Another client is removing it, which takes less than this pause. Nothing else is waited for.
         time.sleep(_PAUSE_SECONDS)
         return None
     if not _is_at(root_fd, name, fd):
@@ -154,7 +154,7 @@ def _taken(root_fd: int, name: str, fd: int, *, made: bool) -> bool | None:
 
 
 def is_stand_in(root_fd: int, name: str) -> bool:
-    """True if what is there is only a stand-in: one that holds something is not, whatever its stamp says."""
+    """True if the name is a stand-in: stamped and empty."""
     try:
         if not _stamped(os.stat(name, dir_fd=root_fd, follow_symlinks=False)):
             return False
@@ -174,19 +174,19 @@ def _stamped(found: os.stat_result) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """True if it was made as a stand-in: it has the stamp, or at least the mode, which it has from the first moment."""
+    """True if it was made as a stand-in: by its stamp, or by its mode, which it has from the start."""
     made = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX and found.st_uid == os.geteuid()
     return bool(made) or _stamped(found)
 
 
 def _made(root_fd: int, name: str) -> bool | None:
-    """True: made. False: there is something already. None: it cannot be made, by the command neither."""
+    """True: created. False: something is there. None: it cannot be created, not even by the command."""
     try:
         os.mkdir(name, _MODE, dir_fd=root_fd)
     except FileExistsError:
         return False
     except OSError as error:
-        # Whoever owns the directory can give the right to write back to itself.
+        # The directory's owner could restore its own write permission.
         if error.errno == errno.EROFS or (error.errno == errno.EACCES and os.fstat(root_fd).st_uid != os.geteuid()):
             return None
         if error.errno == errno.EACCES:

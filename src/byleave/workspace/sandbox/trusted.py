@@ -5,7 +5,8 @@ A grant, the mode `full` and a rule let a command run unseen, and what it leaves
 through with what it does, since a checkout that fails half-way leaves a mess: what it changed of them is put back
 afterwards, and so is whatever could not be sealed. What is new is given another name. Installed code may be changed by
 the programs that install it; git finds it read-only. Repositories further down are git's alone: others find them
-read-only, and make none. Nothing is deleted, and everything is told.
+read-only, and make none. Git may make them, but what decides what git runs stays as it is in those that are there.
+Nothing is deleted, and everything is told.
 """
 
 import os
@@ -27,6 +28,8 @@ MAX_SEALED = 200
 MAX_BYTES = 64 * 1024**2
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _TOLD = 10
+_DECIDES = ("config", "config.worktree", "commondir", "hooks", "info")
+"""Names in a repository that decide what git runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +62,45 @@ class TrustedFiles:
         self._root = str(paths.root)
         self._mode = stat.S_IMODE(os.stat(self._root).st_mode)
         self._before: dict[str, _File] = {}
-        self._found = self._look()
         self._is_git = is_git
+        self._repositories = self._further_down() if is_git else ()
+        self._found = self._look()
         self._whole = self._directories()
         """Directories that are sealed, not looked into, by what tells them from others."""
         self.sealed = tuple(self._whole)
         if not is_git:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
             self.sealed = (*self.sealed, *outermost(plain, trusted()))[:MAX_SEALED]
+        else:
+            deciding = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
+            plain = [path for path in deciding if _is_plain(f"{self._root}/{path}")]
+            self.sealed = (*self.sealed, *plain)[:MAX_SEALED]
 
     def _look(self, *, after: bool = False) -> list[str]:
         """`after` the command: it may have made so much, or so deep, that nobody would look through it."""
         found = find(self._root, ["."], trusted(), passing=installed(), thorough=after)
-        return [path for path in found if not _is_ours(path)]
+        return [*(path for path in found if not _is_ours(path)), *self._deciding()]
+
+    def _further_down(self) -> tuple[str, ...]:
+        """Repositories below the workspace's own, or the files that lead to them."""
+        found = find(self._root, ["."], repositories(), passing=installed())
+        return tuple(path for path in found if not _is_ours(path.partition("/")[0]))
+
+    def _deciding(self) -> list[str]:
+        """Files that decide what git runs in the repositories that were there before the command."""
+        found: list[str] = []
+        for repository in self._repositories:
+            if not os.path.isdir(f"{self._root}/{repository}"):
+                found.append(repository)
+            for name in _DECIDES:
+                path = f"{self._root}/{repository}/{name}"
+                if os.path.isdir(path) and not os.path.islink(path):
+                    found += [
+                        f"{above}/{file}"[len(self._root) + 1 :] for above, _, files in os.walk(path) for file in files
+                    ]
+                elif os.path.lexists(path):
+                    found.append(f"{repository}/{name}")
+        return found
 
     def _directories(self, *, after: bool = False) -> dict[str, tuple[int, int]]:
         """Installed code, which is not git's to change; and repositories, which only git may."""
@@ -213,6 +242,11 @@ class TrustedFiles:
     def _parent(self, path: str) -> tuple[int, str]:
         above, _, name = path.rpartition("/")
         return self._paths.open_exact(above or ".", os.O_PATH | os.O_DIRECTORY), name
+
+
+def _is_plain(path: str) -> bool:
+    """True if something is there that is no link."""
+    return os.path.lexists(path) and not os.path.islink(path)
 
 
 def _is_ours(path: str) -> bool:

@@ -1,1 +1,1 @@
-"""search_files: ripgrep in a sandbox, or a search of our own where there is none."""
+"""search_files: ripgrep in a sandbox, or our own search (`scan`) if that does not work."""

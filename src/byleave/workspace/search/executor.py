@@ -1,11 +1,11 @@
-"""search_files: text or a regular expression in the workspace's files, bounded in time and number.
+"""search_files: finds text or a regular expression in the workspace's files, bounded in time and number.
 
-The place to search is opened beneath the workspace and handed to the searching process by descriptor, so it cannot be
-swapped for another. ripgrep searches in its sandbox (`ripgrep`); where that does not work, `scan` does, which walks by
-descriptors. Never ripgrep without a sandbox: it opens by path. Both leave out what .gitignore names, hidden files
-(unless the glob starts with a dot), files that hold secrets by their name, other mounts, and what the owner has ruled
-out; neither follows links, and both give the same answer, in the order of paths. Nothing an agent sends may become an
-option of ripgrep, or stand for more globs than a search bears.
+The searched directory is opened beneath the workspace and passed to the searching process by descriptor, so it cannot
+be swapped. ripgrep searches in its sandbox (`ripgrep`); if that does not work, `scan` does, which walks by descriptors.
+ripgrep never runs without a sandbox: it opens by path. Both leave out files that .gitignore names, hidden files (unless
+the glob starts with a dot), files whose names mark secrets, other mounts, and denied paths. Neither follows links, and
+both give the same answer, in the order of paths. An agent's input can neither become an option of ripgrep nor expand to
+too many globs.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _MAX_BRACES = 64
 
 
 def expand_glob(glob: str | None) -> list[str]:
-    """Globs on names without braces: `*.{ts,tsx}` gives two. A leading `**/` says nothing here and is dropped."""
+    """Expand the braces of a glob on names: `*.{ts,tsx}` gives two. A leading `**/` means nothing and is dropped."""
     if glob is None:
         return []
     glob = glob.removeprefix("**/")
@@ -92,7 +92,7 @@ def _whole(glob: str, given: str) -> str:
 
 
 def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "SearchRoot") -> list[str]:
-    """Everything after the program's name; the pattern and the place come last, where nothing is read as an option."""
+    """ripgrep's arguments. The pattern and the path come last, so that neither can be read as an option."""
     arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
     arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]
     arguments += [f"--max-columns={MAX_COLUMNS}", "--max-columns-preview"]
@@ -105,8 +105,8 @@ def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Searc
         arguments += ["--no-require-git", "--no-ignore-global", "--no-ignore-dot", "--no-ignore-exclude"]
         arguments.append(f"--max-depth={MAX_DEPTH + 1}")
     if not place.is_file and globs:
-        # A type, not --glob: a glob that is given overrules .gitignore. A colon would end it; the names are looked at
-        # again when they come back.
+        # A type, not --glob: an explicit glob overrides .gitignore. A colon would end the glob, so `?` stands for it;
+        # the names found are matched again.
         arguments += [f"--type-add=wanted:{glob.replace(':', '?')}" for glob in globs]
         arguments.append("--type=wanted")
         if any(glob.startswith(".") for glob in globs):
@@ -116,9 +116,9 @@ def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Searc
 
 _SECONDS = 10.0
 _HEAVY = 8 * MAX_FILE
-"""To read such a file takes longer than to ask for the size of all."""
+"""Reading a file of this size takes longer than checking every file's size."""
 _ASKED_AT_ONCE = 2000
-# The modules beside this one as a package of their own: all of Byleave would take longer to import than to search.
+# Imports this directory as a package of its own: importing all of Byleave would take longer than the search.
 _SCAN = f"""
 import sys, types
 searching = sys.modules["searching"] = types.ModuleType("searching")
@@ -131,9 +131,9 @@ _NO_WALLS = Isolation(isolated=False, backend="none", fs="none", net="host", pid
 
 
 class SearchExecutor:
-    """Searches one workspace. `use_ripgrep` False: never with it.
+    """Searches one workspace. `use_ripgrep`: False for `scan` only.
 
-    `forbidden` says of a path relative to the workspace whether the owner has ruled it out, with all below it.
+    `forbidden`: True for a denied path relative to the workspace; everything below it is denied too.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class SearchExecutor:
         self._probed = use_ripgrep is False
         self._ripgrep: RipgrepSandbox | None = None
         self._sizes_matter = False
-        """True if a search was held up by a large file: then ripgrep asks for the size of every file, which costs."""
+        """True once a large file has held up a search: ripgrep then checks every file's size, which costs time."""
         self._probing = threading.Lock()
 
     async def search(self, params: SearchFilesParams) -> SearchFilesResult:
@@ -169,7 +169,7 @@ class SearchExecutor:
             async with asyncio.timeout(self._seconds):
                 found = await self._find(params, globs, place, rulings)
         except TimeoutError as error:
-            self._sizes_matter = True  # perhaps it was a large file
+            self._sizes_matter = True  # perhaps because of a large file
             raise ExecutionTimeout(
                 f"The search took longer than {self._seconds:g} s and was ended.",
                 hint="Search a smaller directory, or use a simpler pattern.",
@@ -181,23 +181,23 @@ class SearchExecutor:
             for path, lines in ((visible(place.path_of(path)), lines) for path, lines in found.found())
             for number, line in lines
         ]
-        # All at once: one by one they take as long as it took to read them.
+        # Validated all at once: one by one would take as long as the search.
         told = {"matches": matches, "total_count": len(matches), "truncated": found.truncated}
         return SearchFilesResult.model_validate(told)
 
     def ripgrep(self) -> RipgrepSandbox | None:
-        """ripgrep in its walls, found out once by really starting it; None: `scan` searches."""
+        """ripgrep in its sandbox, probed once; None if `scan` has to search."""
         with self._probing:
             if not self._probed:
                 self._probed = True
-                with suppress(OSError), ExitStack() as held:  # what cannot be opened is said by the search itself
+                with suppress(OSError), ExitStack() as held:  # the search itself raises this error
                     fd = self._paths.open_raw(".", _READ)
                     held.callback(os.close, fd)
                     self._ripgrep = working_ripgrep(self._paths.root, SearchRoot(fd, ".", is_file=False))
             return self._ripgrep
 
     def _open(self, relative: str, path: str) -> SearchRoot:
-        # Only a directory may be named with a slash at the end.
+        # A path with a trailing slash must be a directory.
         fd = self._paths.open_raw(relative, _READ | (os.O_DIRECTORY if names_directory(path) else 0))
         try:
             info = os.fstat(fd)
@@ -221,7 +221,7 @@ class SearchExecutor:
         for depth in range(len(parts)):
             directory = "/".join(parts[:depth])
             if self._exists(os.path.join(directory, ".git")):
-                found.clear()  # a repository of its own: what lies above it has no say
+                found.clear()  # a nested repository: rules above it do not apply
             with suppress(OSError):
                 fd = self._paths.open_raw(os.path.join(directory, ".gitignore"), _READ)
                 with os.fdopen(fd, "rb") as file:
@@ -241,8 +241,8 @@ class SearchExecutor:
     ) -> FirstMatches:
         wanted = _name_filter(globs, place, rulings)
         if self._ripgrep is not None:
-            # The walls could not be put up: the place is being moved about, or cannot be mounted. Or it was too much
-            # for ripgrep: `scan` reads no more of any file than it needs.
+            # NoWalls: the directory was moved meanwhile or cannot be mounted. HeldUp: a file was too much for ripgrep;
+            # `scan` skips large ones.
             with suppress(NoWalls, HeldUp):
                 return await self._ripgrep_finds(self._ripgrep, params, globs, place, wanted)
         return await self._scan(params, globs, place, wanted, rulings)
@@ -255,7 +255,7 @@ class SearchExecutor:
         place: SearchRoot,
         wanted: Callable[[str], bool],
     ) -> FirstMatches:
-        """Large files are not told of. They are not read either, once one of them has held up a search."""
+        """Search with ripgrep. Large files are never reported; once one held up a search, they are not read either."""
         arguments = ripgrep_arguments(params, globs, place)
         of_small = partial(fastest, ripgrep, params, [f"--max-filesize={MAX_FILE}", *arguments], place, wanted)
         if self._sizes_matter or place.is_file or not ripgrep.is_limited:
@@ -270,7 +270,7 @@ class SearchExecutor:
             with suppress(HeldUp):
                 return await unless_stuck(search, place, largest=MAX_FILE)
             self._sizes_matter = True
-            # It may take long for another reason, and be nearly done: so both run, and the first to end is taken.
+            # The first search may be nearly done, so both run and the first to end is taken.
             async with running(of_small()) as other, running(first_to_end(search, other)) as either:
                 return await unless_stuck(either, place)
 
@@ -278,7 +278,7 @@ class SearchExecutor:
         try:
             fd = self._paths.open_raw(place.path_of(path), os.O_PATH)
         except OSError:
-            return False  # gone; it was there when it was searched
+            return False  # gone since the search
         try:
             size = os.fstat(fd).st_size
         finally:
@@ -328,7 +328,7 @@ class SearchExecutor:
 
 @asynccontextmanager
 async def _asked(place: SearchRoot, rulings: Rulings) -> AsyncGenerator[int | None]:
-    """A descriptor over which the scan asks what is ruled out before it enters or opens; None: nothing is."""
+    """A socket on which the scan asks about paths before it opens them; None if nothing is ruled out."""
     if not rulings:
         yield None
         return
@@ -344,7 +344,7 @@ async def _asked(place: SearchRoot, rulings: Rulings) -> AsyncGenerator[int | No
 
 
 async def _rule(ours: socket.socket, place: SearchRoot, rulings: Rulings) -> None:
-    """One question at a time: a line with a list of paths; the answer, a digit for each."""
+    """Answer the scan's questions: a line with a list of paths, answered with a digit for each."""
     loop = asyncio.get_running_loop()
     question = bytearray()
     while data := await loop.sock_recv(ours, 1 << 16):
@@ -352,7 +352,7 @@ async def _rule(ours: socket.socket, place: SearchRoot, rulings: Rulings) -> Non
         if data.endswith(b"\n"):
             paths: list[str] = json.loads(question)
             question.clear()
-            for at in range(0, len(paths), _ASKED_AT_ONCE):  # a piece at a time: the client has other things to do
+            for at in range(0, len(paths), _ASKED_AT_ONCE):  # in pieces, so that the event loop is not blocked
                 some = paths[at : at + _ASKED_AT_ONCE]
                 answer = "".join("1" if rulings.rules_out(place.path_of(path)) else "0" for path in some)
                 await loop.sock_sendall(ours, answer.encode("ascii"))
@@ -360,10 +360,10 @@ async def _rule(ours: socket.socket, place: SearchRoot, rulings: Rulings) -> Non
 
 
 def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Callable[[str], bool]:
-    """True if a found path is one we may tell of."""
+    """Return a function that is True for found paths that may be reported."""
     fits = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
     hidden = any(glob.startswith(".") for glob in globs)
-    asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has seen it
+    asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has judged it
 
     def wanted(found: str) -> bool:
         if place.is_file:
@@ -371,7 +371,7 @@ def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Calla
         parts = found.split("/")
         if any(part.startswith(".") for part in parts[:-1]) or (parts[-1].startswith(".") and not hidden):
             return False
-        # The gate asks before such a file is read; a search must not read it unasked.
+        # The gate asks a person before such a file is read; a search must not show it without asking.
         if not asked_for_secrets and secret_name(place.path_of(found)):
             return False
         if rulings.rules_out(place.path_of(found)):
@@ -382,5 +382,5 @@ def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Calla
 
 
 def _from(directory: str, real: str) -> str:
-    """What leads from a directory to the searched place below it, with a slash at its end."""
+    """The path from a directory to the searched directory below it, with a trailing slash."""
     return (real[len(directory) + 1 :] if directory else real) + "/"

@@ -1,15 +1,14 @@
-"""ripgrep's runs for one search: its sandbox, its output as it comes, when one is stuck, and how it ended.
+"""ripgrep for searches: its sandbox, the reader of its output, and the handling of a run that is stuck.
 
-ripgrep runs in bubblewrap with the searched place and nothing else of the user's machine. The place is given by
-descriptor and mounted from it (`--ro-bind-fd`), at a path of a private skeleton: no name of the user's tree is resolved
-again, so nothing can be swapped under it, and a link that leads out leads nowhere. The .gitignore files above the place
-are copied into the skeleton. Without a bubblewrap that can do this, `scan` searches instead.
+ripgrep runs in bubblewrap with the searched directory and nothing else of the user's files. The directory is passed as
+a descriptor and mounted from it (`--ro-bind-fd`) in a private skeleton: no path of the user's tree is resolved again,
+so nothing can be swapped, and a link that leads out leads nowhere. The .gitignore files above it are copied into the
+skeleton. Without a bubblewrap that can do this, `scan` searches instead.
 
-Its threads finish files in any order, so every file is read and only those are kept that belong to the first
-`max_results` matches: the answer is the same whatever the threads did. The form is that of `rg --heading --null
---line-number`; nothing that a file holds can be taken for it. A run that takes long is looked after once: a .gitignore
-that is a pipe would hold it up for ever (`NoWalls`), a large file for as long as it takes to read (`HeldUp`). Every run
-ends with the search that started it.
+Its threads finish files in any order, so every file is read and only the first `max_results` matches are kept: the
+answer does not depend on the threads. The output is that of `rg --heading --null --line-number`; no file's content can
+imitate it. A run that takes long is checked once: a .gitignore that is a pipe would block it forever (`NoWalls`), a
+large file for as long as it takes to read (`HeldUp`). Every run ends with the search that started it.
 """
 
 import asyncio
@@ -43,19 +42,19 @@ _MAX_PIECE = MAX_COLUMNS + 64
 _MAX_PATH = 1 << 16
 _MAX_SAID = 4096
 _PLENTY = 4
-_BINARY = b"./"  # no match begins so: ripgrep names the file again to say that it is binary
+_BINARY = b"./"  # no match begins so: ripgrep repeats the path to say that the file is binary
 
 
 @dataclass(order=True)
 class _File:
-    """One file with matches. Files are ordered as a walk that sorts each directory by name meets them."""
+    """One file with matches. Files sort in the order of a walk that sorts each directory by name."""
 
     parts: list[bytes]
     lines: list[bytes] = field(compare=False, default_factory=list[bytes])
 
 
 class FirstMatches:
-    """The first matches of all that are found, kept while they come in any order."""
+    """The first matches in path order, collected from matches in any order."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -64,7 +63,7 @@ class FirstMatches:
         self.truncated = False
 
     def beyond(self, file: _File) -> bool:
-        """True if there are already enough that come before this file."""
+        """True if there are already enough matches before this file."""
         return self._count >= self._most and self._files[-1] < file
 
     def add(self, file: _File) -> None:
@@ -79,7 +78,7 @@ class FirstMatches:
         self.truncated = self.truncated or self._count > self._most
 
     def found(self) -> list[tuple[str, list[tuple[int, str]]]]:
-        """Each path with its lines and their numbers."""
+        """Return each path with its line numbers and lines."""
         left = self._most
         told: list[tuple[str, list[tuple[int, str]]]] = []
         for file in self._files:
@@ -96,7 +95,7 @@ def _match(line: bytes) -> tuple[int, str]:
 
 
 class AnswerReader(OutputKeeper):
-    """Reads the answer of one searching process. `wanted` is asked once for each file that may matter."""
+    """Reads the output of one searching process. `wanted` is called once for each file that may count."""
 
     gathers = True
 
@@ -107,15 +106,15 @@ class AnswerReader(OutputKeeper):
         self._in_order = in_order
         self._kept = bytearray()
         self._file: _File | None = None
-        """The file whose lines come now; None while its path is read."""
+        """The file whose lines are being read; None while its path is."""
         self._passing = False
         self._binary = False
         self._cut = False
         """True if the rest of a long line is still to come."""
         self.when_enough: Callable[[], object] | None = None
-        """Called when nothing that can still come matters."""
+        """Called when further output cannot change the result."""
         self.when_plenty: Callable[[], object] | None = None
-        """Called when there are so many that a search in order would soon have enough."""
+        """Called when there are so many matches that a search in order would soon have enough."""
         self._plenty = _PLENTY * most
 
     @property
@@ -123,7 +122,7 @@ class AnswerReader(OutputKeeper):
         return self._in_order and self.matches.truncated
 
     def said(self) -> str:
-        """What the process complained of."""
+        """The process's error messages, in one line."""
         return " ".join(self.captured().stderr.split())[:300]
 
     def feed(self, stream: StreamName, data: bytes, *, final: bool = False) -> None:
@@ -141,7 +140,7 @@ class AnswerReader(OutputKeeper):
             self.when_enough()
 
     def _read_path(self) -> bool:
-        """True if a whole path was there."""
+        """Read a path; True if it was complete."""
         end = self._kept.find(b"\0")
         if end < 0:
             del self._kept[: max(0, len(self._kept) - _MAX_PATH)]
@@ -149,7 +148,7 @@ class AnswerReader(OutputKeeper):
         path = bytes(self._kept[:end])
         del self._kept[: end + 1]
         self._file = _File(path.removeprefix(b"./").split(b"/"))
-        # An empty line within a path: a name that could imitate the form. Its file is not told of.
+        # A path with an empty line could imitate the output format, so its file is not reported.
         plain = path.startswith(b"./") and b"\n\n" not in path
         beyond = self.matches.truncated and self.matches.beyond(self._file)
         self._passing = beyond or not (plain and self._wanted(path[2:].decode("utf-8", "surrogateescape")))
@@ -157,10 +156,10 @@ class AnswerReader(OutputKeeper):
         return True
 
     def _read_lines(self, *, final: bool) -> bool:
-        """True if the file's last line was there."""
+        """Read lines; True if the file's last line was among them."""
         end, after = self._separator()
         ended = final or end >= 0
-        # The beginning of a separator may be there already; it waits for its end.
+        # A partial separator at the end waits for its rest.
         size = end + 1 if end >= 0 else len(self._kept) if final else self._kept.rfind(b"\n", 0, -2) + 1
         self._plenty -= self._kept.count(b"\n", 0, size)
         if self._passing:
@@ -175,13 +174,13 @@ class AnswerReader(OutputKeeper):
         return end >= 0
 
     def _separator(self) -> tuple[int, int]:
-        """Where the empty line after the file's last line begins and ends. In order, ripgrep ends it like a line."""
+        """Start and end of the empty line after a file's last line. With --sort, ripgrep ends it with CRLF too."""
         end = self._kept.find(b"\n\n")
         other = self._kept.find(b"\n\r\n", 0, end if end >= 0 else len(self._kept))
         return (end, end + 2) if other < 0 else (other, other + 3)
 
     def _take(self, data: bytes) -> None:
-        """Whole lines of the file."""
+        """Take whole lines of the file."""
         if self._file is None or not data:
             return
         lines = data.split(b"\n")
@@ -197,7 +196,7 @@ class AnswerReader(OutputKeeper):
                 self._file.lines.append(line[:_MAX_PIECE])
 
     def _shorten(self) -> None:
-        """Take the beginning of a line that does not end, and let the rest of it go by."""
+        """Take the beginning of an overlong line, and drop the rest."""
         if not self._cut:
             self._take(bytes(self._kept[:_MAX_PIECE]))
         self._cut = True
@@ -213,9 +212,9 @@ class AnswerReader(OutputKeeper):
 _SKELETON = "/.ws"
 _LIBRARIES = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64")
 _LIMITS = {"core": 0, "cpu": 120, "data": 2 * 1024**3, "fsize": 4 * 1024**2, "nofile": 1024}
-"""Not nproc: ripgrep starts nothing, and from outside it would count everything the user runs."""
+"""Not nproc: ripgrep starts no process, and from outside it would count all of the user's."""
 LITTLE_MEMORY = 256 * 1024**2
-"""Enough unless a line is longer than any that is told of; a large file may be one line."""
+"""Enough unless a line is longer than any that is reported; a large file may be one line."""
 _PROBE_SECONDS = 10
 _MOUNTS = "/proc/self/mountinfo"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
@@ -223,7 +222,7 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """A .gitignore above the searched place."""
+    """A .gitignore above the searched directory."""
 
     directory: str
     """Relative to the workspace; empty for the workspace itself."""
@@ -232,7 +231,7 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class SearchRoot:
-    """What is searched: an open descriptor, the path it stands for, and the ignore rules from above it."""
+    """The searched file or directory: an open descriptor, its path, and the ignore rules above it."""
 
     fd: int
     real: str
@@ -240,14 +239,14 @@ class SearchRoot:
     above: tuple[Above, ...] = ()
 
     def path_of(self, found: str) -> str:
-        """A path of the workspace from one told from the place."""
+        """Convert a found path to one relative to the workspace."""
         if self.is_file:
             return self.real
         return found if self.real == "." else f"{self.real}/{found}"
 
 
 class RipgrepSandbox:
-    """ripgrep in bubblewrap, for one workspace. ToolFailure: one of the two is not installed."""
+    """ripgrep in bubblewrap, for one workspace. Raises ToolFailure if one of the two is not installed."""
 
     def __init__(self, root: Path, *, as_owner: bool = True) -> None:
         self._ripgrep = os.path.realpath(find_program("rg", root))
@@ -266,7 +265,7 @@ class RipgrepSandbox:
 
     @property
     def is_limited(self) -> bool:
-        """True if it takes no more memory than it may."""
+        """True if its memory is limited."""
         return self._prlimit is not None
 
     def _limiting(self, memory: int | None) -> list[str]:
@@ -276,7 +275,7 @@ class RipgrepSandbox:
         return [self._prlimit, *(f"--{name}={most}" for name, most in limits.items()), "--"]
 
     def probe(self, place: SearchRoot) -> str | None:
-        """Start ripgrep through the full argument list; None when it worked, else why not."""
+        """Start ripgrep through the full argument list; None if it worked, else the reason."""
         try:
             with self.launch(place, ["--version"]) as launch:
                 done = subprocess.run(
@@ -300,9 +299,9 @@ class RipgrepSandbox:
 
     @contextmanager
     def launch(self, place: SearchRoot, arguments: Sequence[str], *, memory: int | None = None) -> Generator[Launch]:
-        """ripgrep with `arguments`, in the place: a directory, or one that holds nothing but the file.
+        """Prepare ripgrep with `arguments` in the searched directory, or in one that holds only the searched file.
 
-        `memory`: no more bytes than these, and than ever.
+        `memory`: a lower memory limit than usual, in bytes.
         """
         with ExitStack() as held:
             read_end, write_end = (_held(held, fd) for fd in os.pipe())
@@ -346,7 +345,7 @@ class RipgrepSandbox:
 
 
 def working_ripgrep(root: Path, place: SearchRoot) -> RipgrepSandbox | None:
-    """ripgrep in walls that really hold it here; None: there is none, or no walls are to be had."""
+    """ripgrep in a sandbox that works here; None if ripgrep or a working sandbox is missing."""
     try:
         for as_owner in (True, False):
             found = RipgrepSandbox(root, as_owner=as_owner)
@@ -360,7 +359,7 @@ def working_ripgrep(root: Path, place: SearchRoot) -> RipgrepSandbox | None:
 
 
 def mounts_below(root: Path) -> list[str]:
-    """Where other file systems are mounted in the workspace. They are no part of it: no tool enters them."""
+    """Mount points in the workspace, relative to it. No tool enters other file systems."""
     above = os.fsencode(root) + b"/"
     with open(_MOUNTS, "rb") as file:
         points = [line.split(b" ")[4] for line in file]
@@ -387,7 +386,7 @@ def _inside(directory: str) -> str:
 
 
 def _libraries() -> list[str]:
-    """What a program needs to start, and no program."""
+    """Mounts of the shared libraries, without any program."""
     arguments: list[str] = []
     for name in _LIBRARIES:
         if os.path.islink(name):
@@ -409,11 +408,11 @@ _TWO_BYTES_EACH = (b"\xff\xfe", b"\xfe\xff")
 
 
 class NoWalls(Exception):
-    """ripgrep was not started, because its walls could not be put up; or it waits for a pipe."""
+    """ripgrep's sandbox could not be set up, or ripgrep waits for a pipe."""
 
 
 class HeldUp(ToolFailure):
-    """The search met a file that takes too long to read, or more memory than it may have."""
+    """The search met a file that takes too long to read, or needs too much memory."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -424,7 +423,7 @@ class HeldUp(ToolFailure):
 
 @asynccontextmanager
 async def running(search: Coroutine[Any, Any, FirstMatches]) -> AsyncGenerator[Search]:
-    """Runs beside the block, and no longer than it."""
+    """Run a search as a task, and cancel it when the block ends."""
     task = asyncio.ensure_future(search)
     try:
         yield task
@@ -439,7 +438,7 @@ async def _ended(tasks: Sequence[Search]) -> None:
 
 
 async def first_to_end(*searches: Search) -> FirstMatches:
-    """Of searches that give the same answer. HeldUp: all of them were."""
+    """The result of the first search to end; all give the same answer. HeldUp if all were held up."""
     for done in asyncio.as_completed(searches):
         with suppress(HeldUp):
             return await done
@@ -447,13 +446,14 @@ async def first_to_end(*searches: Search) -> FirstMatches:
 
 
 async def unless_stuck(search: Search, place: SearchRoot, *, largest: int | None = None) -> FirstMatches:
-    """NoWalls: it waits for a pipe; with `largest`, HeldUp: there is a larger file. Then it still runs."""
+    """Wait for a search. Raises NoWalls if it waits for a pipe, HeldUp if there is a file over `largest`; it still
+    runs then."""
     await asyncio.wait([search], timeout=_SUSPICIOUS_SECONDS)
     if not search.done():
         stop = threading.Event()
         look = asyncio.ensure_future(asyncio.to_thread(what_holds_up, os.dup(place.fd), largest, stop))
         try:
-            # Not cancelled with us: a look that never began would never close its descriptor.
+            # Shielded from cancellation: a check that never started would never close its descriptor.
             found = await asyncio.shield(look)
         finally:
             stop.set()
@@ -473,10 +473,10 @@ async def fastest(
     *,
     memory: int | None = None,
 ) -> FirstMatches:
-    """The first matches, by all threads in any order.
+    """Search with all threads, in any order.
 
-    Where there are many more than asked for, a second ripgrep walks in order: it can stop as soon as it has enough, so
-    it mostly comes first, and gives the same answer.
+    If there are many more matches than requested, a second ripgrep walks in order: it can stop as soon as it has
+    enough, so it usually ends first, with the same answer.
     """
 
     async def run(reader: AnswerReader, more: list[str]) -> FirstMatches:
@@ -505,7 +505,7 @@ async def fastest(
 
 
 async def answer(launch: Launch, reader: AnswerReader) -> int | None:
-    """Run a searching process to its end, or until its answer is enough; then the exit code is None."""
+    """Run a searching process; return its exit code, or None if it was stopped with enough matches."""
     process = asyncio.ensure_future(run_process(launch, reader, seconds=3600))
     reader.when_enough = process.cancel
     try:
@@ -522,7 +522,7 @@ def _is_cancelled() -> bool:
 
 
 def judge(code: int | None, reader: AnswerReader, place: SearchRoot, good: set[int]) -> None:
-    """Raise for an exit code that says there is no answer."""
+    """Raise for an exit code that means there is no result."""
     if code is None or code in good:
         return
     said = reader.said()
@@ -535,23 +535,23 @@ def judge(code: int | None, reader: AnswerReader, place: SearchRoot, good: set[i
 
 
 def what_holds_up(fd: int, largest: int | None, stop: threading.Event) -> Literal["ignore", "large"] | None:
-    """What may hold up ripgrep below an open directory, as far as a short look goes. Closes the descriptor.
+    """Search briefly for what may hold up ripgrep below an open directory. Closes the descriptor.
 
-    A .gitignore that is a pipe or huge, or, with `largest`, a larger file that is text.
+    "ignore": a .gitignore that is a pipe or huge. "large": a text file over `largest`.
     """
     look = _Look(largest, stop)
     try:
         if look.meets_ignore(fd):
             return "ignore"
     except OSError:
-        pass  # it is no directory, or there is a fault on the disk
+        pass  # not a directory, or a disk error
     finally:
         os.close(fd)
     return "large" if look.met_large else None
 
 
 class _Look:
-    """One walk over what ripgrep searches: not into hidden directories, not through links."""
+    """One walk over the files ripgrep searches: no hidden directories, no links."""
 
     def __init__(self, largest: int | None, stop: threading.Event) -> None:
         self._largest = largest
@@ -579,7 +579,7 @@ class _Look:
         try:
             child = os.open(name, _DIRECTORY, dir_fd=fd)
         except OSError:
-            return False  # gone, or not ours to look into
+            return False  # gone, or no permission
         try:
             return not self._is_over() and self.meets_ignore(child, depth)
         finally:
@@ -601,11 +601,11 @@ def _size(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
     except OSError:
-        return 0  # gone, or not ours to look at
+        return 0  # gone, or no permission
 
 
 def _is_text(name: str, directory: int) -> bool:
-    """ripgrep reads no further than the first NUL, unless a mark says that every other byte may be one."""
+    """True if ripgrep would read it all: it stops at the first NUL, unless a BOM marks UTF-16."""
     try:
         fd = os.open(name, _FILE, dir_fd=directory)
     except OSError:

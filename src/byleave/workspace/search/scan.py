@@ -1,11 +1,11 @@
-"""The search without ripgrep: a process of its own, so that it can be limited and killed.
+"""The search without ripgrep: a separate process, so that it can be limited and killed.
 
-Reads one JSON object from the descriptor it is given (see `executor`), walks by directory descriptors from the one it
-inherited, and answers in ripgrep's own form, so that one reader serves both. Globs, .gitignore rules and expressions
-mean what they mean to ripgrep, also where git differs; an expression that would mean something else here is refused.
-Names are bytes. However many stars a glob has, a name is compared in time proportional to both: the client does it too.
-An expression may still take for ever, so nobody runs this inside the client. It follows no link out and imports the
-standard library alone.
+It reads one JSON object from the given descriptor (see `executor`), walks by directory descriptors from the one it
+inherited, and answers in ripgrep's output format, so that one reader serves both. Globs, .gitignore rules and regular
+expressions mean the same as in ripgrep, even if git differs; an expression that would mean something else here is
+refused. Names are bytes. Matching a glob takes time proportional to the glob and the name, however many stars it has,
+because the client does it too. A regular expression may still take forever, so this never runs inside the client. It
+follows no link out of the searched directory and imports only the standard library.
 """
 
 import ctypes
@@ -26,22 +26,22 @@ from typing import Any, BinaryIO, ClassVar
 
 _STAR = b"[^/]*"
 _GROUPS = (b"(?:", b"/.*")
-"""How tokens begin that stand for more than one character, or perhaps for a slash."""
+"""Beginnings of tokens that match more than one character, or perhaps a slash."""
 
 
 class GlobError(ValueError):
-    """A glob that ripgrep would not take."""
+    """A glob that ripgrep would reject."""
 
 
 def glob_pattern(glob: str, *, of_names: bool = False) -> re.Pattern[bytes]:
-    """A glob as ripgrep reads it, for the bytes of a whole path; `of_names`: of a name, which holds no slash."""
+    """Compile a glob as ripgrep reads it, for the bytes of a whole path. `of_names`: for names without a slash."""
     return re.compile(_Glob(os.fsencode(glob), of_names=of_names).translated(), re.DOTALL)
 
 
 def _joined(tokens: list[bytes]) -> bytes:
-    """Tokens as one expression that does not try in vain.
+    """Join tokens into one expression without needless backtracking.
 
-    What stands between two stars is taken where it first fits, for good: the second star takes whatever is left.
+    Text between two stars matches atomically at its first position: the second star takes the rest.
     """
     made: list[bytes] = []
     at = 0
@@ -64,7 +64,7 @@ def _joined(tokens: list[bytes]) -> bytes:
 
 
 class _Glob:
-    """One glob on its way to an expression: `*` and `?` stop at a slash, `**` does not, `{a,b}` is either."""
+    """Translates one glob: `*` and `?` stop at a slash, `**` does not, `{a,b}` is either."""
 
     _PREFIX, _SUFFIX, _MIDDLE = b"(?:/?|.*/)", b"/.*", b"(?:/|/.*/)"
 
@@ -147,7 +147,7 @@ class _Glob:
         self._tokens.append(last if keeps else self._SUFFIX if ends else self._MIDDLE)
 
     def _class(self) -> None:
-        """`[a-c]`: no escapes in it, and a `]` that comes first is itself."""
+        """Translate `[a-c]`: it has no escapes, and a first `]` is literal."""
         found = re.compile(rb"([!^]?+)(\]?+[^\]]*)\]", re.DOTALL).match(self._glob, self._at)
         if found is None:
             raise GlobError("a bracket is not closed")
@@ -168,7 +168,7 @@ class _Glob:
             ranges.append([ord("-")] * 2)
         inside = b"".join(b"\\x%02x-\\x%02x" % (first, last) for first, last in ranges)
         one = b"[" + (b"^" if found[1] else b"") + inside + b"]"
-        # One that may be a slash ends what a star takes.
+        # A class that may match a slash ends the run between two stars.
         is_plain = self._of_names or re.fullmatch(one, b"/") is None
         self._tokens.append(one if is_plain else b"(?:" + one + b")")
 
@@ -192,14 +192,14 @@ class _Rule:
 
 @dataclass(frozen=True)
 class Ignore:
-    """One .gitignore. `strip` and `add` turn a path told from the searched directory into one told from the file's."""
+    """One .gitignore. `strip` and `add` make a path relative to the file instead of the searched directory."""
 
     rules: tuple[_Rule, ...]
     strip: bytes = b""
     add: bytes = b""
 
     def opinion(self, path: bytes, is_directory: bool) -> bool | None:
-        """The last rule that fits decides. Only the path itself is looked at: who walks has asked about its parents."""
+        """True if ignored, by the last matching rule; None if none matches. The walk has checked the parents."""
         told = self.add + path.removeprefix(self.strip)
         for rule in reversed(self.rules):
             if (is_directory or not rule.only_directories) and rule.fits(told):
@@ -208,7 +208,7 @@ class Ignore:
 
 
 def ignore_rules(text: bytes) -> tuple[_Rule, ...]:
-    """The rules of a .gitignore; a line that is no rule is left out."""
+    """Parse a .gitignore; skip lines that are no rules."""
     rules: list[_Rule] = []
     for raw in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         try:
@@ -241,12 +241,12 @@ def _rule(line: str) -> _Rule | None:
     if not anchored and "/" not in line and line != "**":
         line = "**/" + line
     if line.endswith("/**"):
-        line += "/*"  # what is inside, not the directory itself
+        line += "/*"  # its content, not the directory itself
     return _Rule(glob_pattern(line).fullmatch, ignores=not negated, only_directories=only_directories)
 
 
 def ignored(path: bytes, is_directory: bool, ignores: list[Ignore]) -> bool:
-    """The deepest .gitignore with an opinion decides."""
+    """True if a path is ignored. The deepest .gitignore with a matching rule decides."""
     for ignore in reversed(ignores):
         opinion = ignore.opinion(path, is_directory)
         if opinion is not None:
@@ -258,7 +258,7 @@ MAX_FILE = 32 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_IGNORE = 1 << 20
 NO_PERMISSION = 3
-"""The exit code that says that the place itself may not be read."""
+"""Exit code: no permission to read the searched path itself."""
 _MEMORY = 1 << 30
 _BLOCK = 1 << 16
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -271,13 +271,13 @@ _BENEATH = 0x02 | 0x08  # NO_MAGICLINKS, BENEATH
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-# What Python reads differently from ripgrep, or ripgrep does not know.
+# Finds what Python reads differently from ripgrep, or ripgrep does not support.
 _TOKEN = re.compile(
     r"(?P<escape>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<group>\((?:\?(?::|P<\w+>|i\)|i:)?)?)"
     r"|(?P<count>\{\d+(?:,\d*)?\}|[*+?])(?P<more>[+*])?|(?P<dot>\.)|(?P<brace>\{)|(?P<other>.)",
     re.DOTALL,
 )
-# Bytes that are no UTF-8, and what belongs to the end of a line: nothing of ripgrep's matches those.
+# Bytes that are not UTF-8, and the carriage return of a line end: ripgrep's classes never match these.
 _NOT_TEXT = "\r\udc80-\udcff"
 _ESCAPES = {
     r"\z": r"\Z",
@@ -289,7 +289,7 @@ _ESCAPES = {
 
 
 def expression(pattern: str) -> str:
-    """The pattern in Python's spelling; re.error for one that only one of the two searches knows."""
+    """Translate a pattern for Python; re.error if Python and ripgrep do not both support it."""
     made: list[str] = []
     for token in _TOKEN.finditer(pattern):
         text = token[0]
@@ -308,7 +308,7 @@ def expression(pattern: str) -> str:
     return "".join(made)
 
 
-# To Python they are forms of the letter i, to ripgrep letters of their own; these have no other case in either.
+# Python folds these two to the letter i, ripgrep does not; their replacements have no other case in either.
 _OWN_LETTERS = str.maketrans("\u0130\u0131", "\u01bb\u01c0")
 
 
@@ -320,7 +320,7 @@ class Scan:
         pattern: str = self._as_ripgrep_folds(work["pattern"])
         self._literal = b"" if work["regex"] or not work["case_sensitive"] else pattern.encode("utf-8")
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # Python warns of sets of sets, which ripgrep knows
+            warnings.simplefilter("error")  # Python warns about nested sets, which ripgrep supports
             self._pattern = re.compile(
                 expression(pattern) if work["regex"] else re.escape(pattern),
                 0 if work["case_sensitive"] else re.IGNORECASE,
@@ -336,7 +336,7 @@ class Scan:
             self._ask.close()
 
     def run(self, fd: int, above: list[list[str]]) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Each file with its matching lines, in the order of names."""
+        """Yield each file with its matching lines, in the order of names."""
         if stat.S_ISREG(os.fstat(fd).st_mode):
             yield from self.file(fd, b"file")
             return
@@ -347,7 +347,7 @@ class Scan:
     def directory(
         self, fd: int, prefix: bytes, ignores: list[Ignore], depth: int = 0
     ) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Matches below an open directory."""
+        """Yield the matches below an open directory."""
         try:
             with os.scandir(fd) as entries:
                 found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -355,7 +355,7 @@ class Scan:
             return  # no permission
         names = {name for name, _ in found}
         if b".git" in names and self._has_git(fd, prefix):
-            ignores = []  # a repository of its own
+            ignores = []  # a nested repository
         if b".gitignore" in names:
             ignores = [*ignores, Ignore(ignore_rules(self._ignore_file(fd, prefix)), strip=prefix)]
         for name, is_directory in self._allowed(found, prefix, ignores):
@@ -408,14 +408,14 @@ class Scan:
             return read_rules(file) if stat.S_ISREG(os.fstat(file_fd).st_mode) else b""
 
     def _open(self, fd: int, prefix: bytes, name: bytes, flags: int) -> int:
-        """Follows links that stay below the searched directory, as ripgrep does where nothing else exists."""
+        """Open a file; follow links that stay in the searched directory, as ripgrep does in its sandbox."""
         how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, _BENEATH)
         path = ctypes.c_char_p(prefix + name)
         found = int(_libc.syscall(ctypes.c_long(_SYS_OPENAT2), self._root, path, how, ctypes.c_size_t(24)))
         if found >= 0:
             return found
         code = ctypes.get_errno()
-        if code == errno.ENOSYS:  # an old kernel: then no link is followed
+        if code == errno.ENOSYS:  # an old kernel: follow no link
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         raise OSError(code, os.strerror(code))
 
@@ -423,7 +423,7 @@ class Scan:
         return text.translate(_OWN_LETTERS) if self._folds and not text.isascii() else text
 
     def file(self, fd: int, path: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Matching lines of an open file; none of one that is no text."""
+        """Yield the matching lines of an open file; none if it is not text."""
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
             return
@@ -440,7 +440,7 @@ class Scan:
             if self._pattern.search(self._as_ripgrep_folds(line).rstrip("\r")):
                 found.append(b"%d:%s\n" % (number, line.encode("utf-8", "surrogateescape")))
                 if len(found) == self._max_count:
-                    # ripgrep looks no further than the block it has read.
+                    # ripgrep looks for NUL only in the blocks it has read.
                     seen = sum(len(line) for line in lines[:number])
                     text = text[: -(-seen // _BLOCK) * _BLOCK]
                     break
@@ -449,7 +449,7 @@ class Scan:
 
 
 def read_rules(file: BinaryIO) -> bytes:
-    """The beginning of a .gitignore, in whole lines: half a rule may be one that ignores everything."""
+    """Read the beginning of a .gitignore, in whole lines: half a rule may ignore everything."""
     text = file.read(MAX_IGNORE)
     return text if len(text) < MAX_IGNORE else text[: text.rfind(b"\n") + 1]
 
@@ -462,12 +462,12 @@ def _as_utf8(data: bytes) -> bytes:
 
 
 def limit(seconds: float, owner: list[int] | None) -> None:
-    """Become the workspace's owner where we are root, end with the client, and take no more than our share."""
+    """Become the workspace's owner if we are root, die with the client, and limit our own resources."""
     if owner is not None:
         os.setgroups([])
         os.setgid(owner[1])
         os.setuid(owner[0])
-    # Where the owner is root: what nobody may read, root may not either, as in ripgrep's walls.
+    # If the owner is root: without capabilities, root cannot read what nobody may, as in ripgrep's sandbox.
     _libc.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for name, most in (
@@ -486,7 +486,7 @@ def main(work: dict[str, Any]) -> int:
         print(f"regex parse error: {error}", file=sys.stderr)
         return 2
     try:
-        # Opened again: as the owner, not as who opened it for us.
+        # Opened again with the owner's permissions, not those of the client.
         fd = os.open(f"/proc/self/fd/{work['fd']}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
         return NO_PERMISSION
@@ -501,7 +501,7 @@ def main(work: dict[str, Any]) -> int:
 
 
 def start() -> None:
-    """Search as the process that `search` started."""
+    """Entry point of the process that `executor` starts."""
     with os.fdopen(int(sys.argv[1]), "rb") as given:
         work = json.load(given)
     limit(work["seconds"], work["owner"])

@@ -1,1 +1,1 @@
-"""What calls changed, kept so that it can be brought back."""
+"""Undo: records what calls change, and restores it."""

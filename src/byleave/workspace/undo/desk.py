@@ -1,10 +1,10 @@
-"""The undo desk: plans and carries out undos for a person elsewhere, and puts plans into words.
+"""The undo desk: plans and carries out undos for a person elsewhere, and describes plans in words.
 
-`UndoDesk.look` shows what an undo would do, with texts masked and bounded; `carry_out` plans again while no call runs
-and acts only when the plan's digest is the one that was shown and nothing stands against it. Paths that the owner's or
-the organisation's rules deny are never written: they count as lost, and are not shown. Blocking, one at a time, for a
-thread beside the loop; every step in the workspace is `UndoHistory`'s. `byleave undo` uses the same words, so both say
-the same of the same plan; names are escaped where they cannot be seen.
+`UndoDesk.look` shows what an undo would do, with texts masked and bounded. `carry_out` plans again while no call runs,
+and acts only if the plan's digest is the one that was shown and `why_not` has no objection. Paths that the owner's or
+the organisation's rules deny are never written: they count as lost, and their texts are not shown. It blocks, serves
+one request at a time, and belongs on a thread beside the loop; `UndoHistory` takes every step in the workspace.
+`byleave undo` uses the same words, so both describe a plan alike; invisible characters in names are escaped.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ MAX_PLAN_TEXT = 2 * 1024 * 1024
 TEXT_SECONDS = 2.0
 """Texts that are not ready by then are not shown."""
 PATIENCE_SECONDS = 3.0
-"""How long to wait for a running call to end: a write is over soon, a command need not be."""
+"""Time to wait for a running call to end: enough for a write, often not for a command."""
 _PAUSE = 0.05
 _MAX_TOLD = 1000
 _MAX_PATH = 4096
@@ -75,7 +75,7 @@ def change_kind(before: State | None, after: State | None) -> ChangeKind:
 
 
 def mode_words(step: Step) -> str:
-    """Say how a path's mode changes; empty where it does not."""
+    """Describe how a path's mode changes; empty if it does not."""
     if step.now is None or step.target is None or step.now.mode == step.target.mode or step.target.kind == "link":
         return ""
     return f"mode {step.now.mode:o} becomes {step.target.mode:o}"
@@ -87,7 +87,7 @@ def same_content(step: Step) -> bool:
 
 
 def why_not(plan: Plan, *, partial: bool) -> str | None:
-    """Say why a plan is not carried out, or None. `partial`: what was not kept may stay as it is."""
+    """Return the reason why a plan is not carried out, or None. `partial`: contents not kept are no reason."""
     if plan.conflicts:
         return f"Changed since this call: {named(plan.conflicts)}. So nothing was undone."
     if plan.lost and not partial:
@@ -96,12 +96,11 @@ def why_not(plan: Plan, *, partial: bool) -> str | None:
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Return what a person should know before an undo."""
+    """Return notes for a person to read before an undo."""
     notes = [*plan.entry.notes]
     if plan.left:
         notes.append(f"Left where it is: {reasons(plan.left)}.")
     if plan.entry.summary.split(" ")[0] == "git":
-        # It keeps a state that no undo touches.
         notes.append(_GIT_STAYS)
     return notes
 
@@ -113,7 +112,7 @@ def holds_texts(step: Step) -> bool:
 
 
 def texts_of(history: UndoHistory, step: Step, most: int) -> tuple[str | None, str | None] | None:
-    """Return a file's text now and after (None: no file); None where one cannot be shown."""
+    """Return a file's text now and after the undo (None: no file); None if one cannot be shown."""
     now, target = (text_in(history.content(state), most) for state in (step.now, step.target))
     if (now is None and step.now is not None) or (target is None and step.target is not None):
         return None
@@ -121,19 +120,19 @@ def texts_of(history: UndoHistory, step: Step, most: int) -> tuple[str | None, s
 
 
 def named(names: Iterable[str]) -> str:
-    """List a few names, and how many more."""
+    """List a few names, and the number of others."""
     names = list(names)
     listed = ", ".join(visible(name) for name in names[:MAX_NAMED])
     return f"{listed} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else listed
 
 
 def reasons(paths: Mapping[str, str]) -> str:
-    """List a few paths with their reasons, and how many more."""
+    """List a few paths with their reasons, and the number of others."""
     return named(f"{path} ({why})" for path, why in paths.items())
 
 
 def text_in(content: bytes | None, most: int) -> str | None:
-    """Decode a text; None where it was not kept, is larger than `most` bytes, or is no text."""
+    """Decode a text; None if it was not kept, is larger than `most` bytes, or is not text."""
     if content is None or len(content) > most or b"\0" in content:
         return None
     try:
@@ -157,7 +156,7 @@ class _Rules:
         self._theirs = {tool: Denials(globs) for tool, globs in keep_off.items()}
 
     def denying(self, path: str, *tools: str) -> str | None:
-        """Say whose rules deny a path to one of these tools, or None."""
+        """Return whose rules deny a path to one of these tools, or None."""
         if any(self._own(path, tool) for tool in tools):
             return "this machine's"
         if any(tool in self._theirs and self._theirs[tool].forbid(path) for tool in tools):
@@ -185,7 +184,7 @@ class UndoDesk:
         self._lock = threading.Lock()
 
     def look(self, tool_id: str, keep_off: KeepOff = _NOTHING) -> UndoPlan:
-        """Return what undoing a call would do now. Raises where that cannot be said, as while a call runs."""
+        """Return what undoing a call would do now. Raises if that cannot be determined, as while a call runs."""
         rules = _Rules(self._forbids, keep_off)
         with self._lock:
             history = self._open()
@@ -197,7 +196,7 @@ class UndoDesk:
     ) -> tuple[UndoPlan, str | None]:
         """Undo a call as it was shown; return the plan, and the id of the undo (None: nothing was done).
 
-        `wanted` is asked right before the first step: what nobody waits for any more is not done.
+        `wanted` is called right before the first step: if nobody waits any more, nothing is done.
         """
         rules = _Rules(self._forbids, keep_off)
         with self._lock:
@@ -238,7 +237,7 @@ class UndoDesk:
         return UndoList(changes=changed[:MAX_LISTED_CHANGES], undone=undone[:MAX_LISTED_CHANGES])
 
     def before(self, tool_id: str, path: str) -> TextBefore:
-        """Return what a file of `changes` held before a call changed it."""
+        """Return the text of a file in `changes` before the call changed it."""
         with self._lock:
             history = self._open()
             entries = (one.changes for one in history.entries() if one.id == tool_id)
@@ -255,7 +254,7 @@ class UndoDesk:
         return TextBefore(text=text, shown=text is not None)
 
     def outcome(self, tool_id: str, since: str) -> tuple[str, int, bool] | None:
-        """Return the last undo of a call since a moment: its id, how many paths, whether it finished."""
+        """Return the last undo of a call since a time: its id, its number of paths, and True if it finished."""
         with self._lock:
             found = [one for one in self._open().entries() if one.undoes == tool_id and one.at >= since]
         return (found[-1].id, len(found[-1].changes), found[-1].done) if found else None
@@ -267,7 +266,7 @@ class UndoDesk:
                 self._history = None
 
     def _open(self) -> UndoHistory:
-        """Open the history at the first use, and keep it: the store need not be read again."""
+        """Open the history on first use and keep it, so that the store is not read again."""
         with readable(self._home):
             self._recorder.recover()
             if self._history is None:
@@ -279,14 +278,14 @@ def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
     """Plan an undo without the paths that the rules deny."""
     entry = history.entry(tool_id)
     plan = history.plan(entry)
-    # Putting back is writing; and what is denied to the call's own tool is not touched in its name either.
+    # Restoring is writing. A path denied to the call's own tool is not touched in its name either.
     whose = {path: rules.denying(path, "write_file", entry.tool_name) for path in entry.changes}
     denied = {path: _DENIED.format(who) for path, who in whose.items() if who is not None}
     if not denied:
         return plan
     return replace(
         plan,
-        # Also what an interrupted undo left beside such a path is not cleared away.
+        # So temporary files of an interrupted undo beside a denied path are not removed either.
         entry=replace(entry, changes={path: pair for path, pair in entry.changes.items() if path not in denied}),
         steps=[step for step in plan.steps if step.path not in denied],
         conflicts=[path for path in plan.conflicts if path not in denied],
@@ -294,16 +293,16 @@ def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
     )
 
 
-# As it is told
+# In the protocol's form
 
 
 def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -> UndoPlan:
-    """Convert a plan to the protocol's; `shown` adds the texts of a path, as far as there is room."""
+    """Convert a plan to the protocol's form; `shown` adds the texts of a path if there is room."""
     entry, room = plan.entry, MAX_PLAN_TEXT
     until = time.monotonic() + TEXT_SECONDS
     files: list[ShownChange] = []
     for step in sorted(plan.steps, key=path_of)[:MAX_UNDO_FILES]:
-        # No call runs meanwhile, and texts can be made so that masking takes long.
+        # Calls wait meanwhile, and a text can be crafted so that masking takes long.
         room = room if time.monotonic() < until else 0
         change = _outlined(step) if shown is None else shown(step, room)
         room -= len(change.before or "") + len(change.after or "")
@@ -322,7 +321,7 @@ def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -
 
 
 def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownChange:
-    """Describe one path with its texts, or say why they are not shown."""
+    """Describe one path with its texts, or with the reason why they are not shown."""
     outlined = _outlined(step)
     if not holds_texts(step):
         return outlined
@@ -356,13 +355,13 @@ def _alone(history: UndoHistory) -> Generator[None]:
             except ToolFailure:
                 if time.monotonic() >= until:
                     raise
-                # On a thread of its own, and no event tells when a call of another process ends.
+                # Polling, on a thread of its own: a call of another process sends no event when it ends.
                 time.sleep(_PAUSE)
         yield
 
 
 def plan_digest(plan: Plan) -> str:
-    """Hash all that a plan would do and leave; it changes when any path does."""
+    """Hash everything a plan would do and leave; it changes if any path does."""
     value = {
         "id": plan.entry.id,
         "steps": sorted([step.path, _key(step.now), _key(step.target)] for step in plan.steps),
@@ -374,7 +373,7 @@ def plan_digest(plan: Plan) -> str:
 
 
 def _key(state: State | None) -> list[Any]:
-    """Return what makes two states differ for a person: not times, but what it is."""
+    """Return the parts of a state that matter to a person: not its times, unless no content was kept."""
     if state is None:
         return []
     known = state.digest or (list(state.stamp) if state.kind == "file" else "")
@@ -394,7 +393,7 @@ def _outlined(step: Step) -> ShownChange:
 
 
 def _kind_words(step: Step) -> str:
-    """Describe a path that is no file, or whose mode changes."""
+    """Describe a path that is not a file, or whose mode changes."""
     states = [state for state in (step.now, step.target) if state is not None]
     words = [_thing(state) for state in states] if any(state.kind != "file" for state in states) else []
     said = " becomes ".join(dict.fromkeys(words))
@@ -417,7 +416,7 @@ def _notes(plan: Plan) -> list[str]:
     counts = (("would change", plan.steps), ("changed since", plan.conflicts), ("cannot be brought back", plan.lost))
     more = [f"{len(paths)} {what}" for what, paths in counts if len(paths) > MAX_UNDO_FILES]
     if more:
-        # First: of many notes it must not be among those that are left out.
+        # First, so that it is not cut off if there are too many notes.
         notes.insert(0, f"Not all paths are listed: {', '.join(more)}.")
     return notes
 

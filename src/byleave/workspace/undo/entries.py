@@ -1,10 +1,11 @@
-"""Entries: what calls changed in one workspace, in an SQLite file.
+"""The index of undo: entries about what calls changed in one workspace, in an SQLite file.
 
-An entry is one call (or one undo) with each path it changed, before and after. A write is put here before it acts, a
-command when it begins and again when it ends, an undo before its first step and again after its last. Putting an entry
-again gives it a new row, so rows stand in the order in which calls ended. The file also keeps the trees that commands
+An entry is one call (or one undo) with each path it changed, before and after. A write is stored before it acts, a
+command when it begins and again when it ends, an undo before its first step and again after its last. Storing an entry
+again gives it a new row, so rows are in the order in which calls ended. The file also keeps the trees that commands
 began with. Two clients may use one file. A damaged one is set aside and reported as OSError: no call stops for it.
-`sweep` removes entries that are too old or too large, never the newest, and the contents that no entry needs.
+`sweep` removes entries that are too old, or the oldest if there is too much (never the newest), and the contents that
+no entry needs.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from .snapshots import Change, Tree, from_json
 from .store import ObjectStore, hold
 
 _FULL = 0.9
-"""A sweep leaves some room, so that the next call does not sweep again."""
+"""Share of the limit that a sweep leaves, so that the next call does not sweep again."""
 _CHANGE_BYTES = 300
 """Approximate size of one change in the file."""
 _WAIT_SECONDS = 30.0
@@ -67,12 +68,12 @@ class Entry:
     """Other calls that ran at the same time."""
     undoes: str | None = None
     done: bool = True
-    """False: it has begun, and nothing more is known."""
+    """False: it has begun, and its outcome is not known."""
     owner: str | None = None
     """The client that runs it."""
     tree: int | None = None
     since: list[Any] = field(default_factory=list[Any])
-    """The workspace when it began: a saved tree, and what differed since."""
+    """With `tree`, the workspace when it began: the number of a saved tree, and the differences from it."""
     undone_by: str | None = None
 
     @property
@@ -106,9 +107,9 @@ class Index:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = directory / "index.db"
         self.lock = directory / "lock"
-        """Shared by calls that run, held alone by an undo."""
+        """Held shared by running calls, exclusively by an undo."""
         self.recovery = directory / "recovery"
-        """Held by the one who finishes what a crash left open."""
+        """Held by the client that finishes entries left open by a crash."""
         self._opening = directory / "opening"
         self._database: sqlite3.Connection | None = None
         self._inode = 0
@@ -137,13 +138,13 @@ class Index:
     # Entries
 
     def entries(self) -> list[Entry]:
-        """Return all entries in the order in which they ended; rows that make no sense are skipped."""
+        """Return all entries in the order in which they ended; skip invalid rows."""
         if not self.path.exists():
             return []
         with self._transaction("DEFERRED") as database:
             present = {row for (row,) in database.execute("SELECT row FROM entries")}
             self._rows = {row: entry for row, entry in self._rows.items() if row in present}
-            # As bytes: one damaged character must not hide the other rows.
+            # As bytes: an undecodable character must not hide the other rows.
             new = "SELECT row, CAST(value AS BLOB) FROM entries WHERE row > ? ORDER BY row"
             for row, value in database.execute(new, (self._last_row,)):
                 self._last_row = row
@@ -179,7 +180,7 @@ class Index:
             return database.execute("SELECT 1 FROM trees WHERE saved_ns = ?", (number,)).fetchone() is not None
 
     def read_tree(self, number: int | None = None, since: Iterable[Any] = ()) -> Tree | None:
-        """Return a tree (the newest without a number) with what differed `since`; None where it cannot be read."""
+        """Return a tree (without a number the newest) with the differences `since`; None if it cannot be read."""
         if not self.path.exists():
             return None
         with self._transaction("DEFERRED") as database:
@@ -195,7 +196,7 @@ class Index:
             return None
 
     def keep_only(self, entries: Iterable[Entry], oldest_ns: int) -> None:
-        """Remove all other entries that were read, trees that no open entry needs, and old files of other versions."""
+        """Remove all other entries that were read, trees that no open entry needs, and old damaged or legacy files."""
         kept = {entry.id for entry in entries}
         trees = {entry.tree for entry in entries if not entry.done}
         if self.path.exists():
@@ -234,7 +235,7 @@ class Index:
             raise self._failure(error) from error
 
     def _open(self) -> sqlite3.Connection:
-        """Connect, again where the file is another one by now: who found it damaged has set it aside."""
+        """Connect; reconnect if another client has set a damaged file aside and created a new one."""
         if self._database is not None and self._is_same_file():
             return self._database
         self.close()
@@ -302,7 +303,7 @@ def digests(changes: Mapping[str, Change]) -> set[str]:
 
 
 def sweep(store: ObjectStore, *, days: float, max_bytes: int) -> bool:
-    """Remove what is too old, or the oldest where there is too much. False: nothing could be removed now."""
+    """Remove entries that are too old, or the oldest if there is too much. False: nothing could be removed now."""
     try:
         with hold(store.lock, fcntl.LOCK_EX, patient=False), contextlib.ExitStack() as ends:
             indexes = [Index(path) for path in (store.directory / "workspaces").iterdir() if path.is_dir()]
@@ -310,7 +311,7 @@ def sweep(store: ObjectStore, *, days: float, max_bytes: int) -> bool:
                 ends.callback(index.close)
             _sweep(store, indexes, datetime.now(UTC) - timedelta(days=days), int(max_bytes * _FULL))
     except (ToolFailure, OSError):
-        return False  # in use, a full disk, or an index that cannot be read: what is there stays
+        return False  # in use, a full disk, or an unreadable index: nothing is removed
     return True
 
 
@@ -324,7 +325,7 @@ def _sweep(store: ObjectStore, indexes: list[Index], oldest: datetime, max_bytes
     # A call that a crash left open may have changed everything.
     needed.update(*(_tree_digests(index.read_tree(entry.tree, entry.since)) for entry, index in kept if entry.tree))
     room = max_bytes - sum(store.size_of(digest) for digest in needed)
-    # The next command may change any file that was seen last.
+    # The next command may change any file of the last scan.
     seen = set[str]().union(*(_tree_digests(index.read_tree()) for index in indexes))
     for digest in sorted(seen - needed, key=store.size_of):
         room -= store.size_of(digest)
@@ -337,7 +338,7 @@ def _sweep(store: ObjectStore, indexes: list[Index], oldest: datetime, max_bytes
 def _newest_that_fit(
     store: ObjectStore, entries: list[tuple[Entry, Index]], max_bytes: int
 ) -> list[tuple[Entry, Index]]:
-    """Return as many of the newest as there is room for, always the newest, in the order given."""
+    """Return as many of the newest entries as there is room for, at least one, in the order given."""
     kept: set[int] = set()
     counted: set[str] = set()
     room = max_bytes

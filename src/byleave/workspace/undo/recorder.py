@@ -1,10 +1,10 @@
-"""The undo recorder: keeps what a write replaces and what a command changes, so that it can be undone.
+"""The undo recorder: keeps files that a write replaces or a command changes, so that they can be restored.
 
-One `UndoRecorder` serves one workspace. It scans the tree when a command begins and when one ends; what differs belongs
-to a command that ran meanwhile. So each change is in one entry, also where calls ran at the same time, and undoing
-newest first leads back. A write's old content is kept in the moment in which it is replaced. The tree is saved when a
-command begins, so that a crash forgets nothing. Recording never stops a call: what could not be kept is said in the
-entry and in the result. What others change while a command runs counts as its doing, and is shown before an undo.
+One `UndoRecorder` serves one workspace. It scans the tree when a command begins and when one ends; differences belong
+to a command that ran meanwhile. So each change is in one entry, even if calls ran at the same time, and undoing newest
+first restores everything. A write's old content is kept at the moment it is replaced. The tree is saved when a command
+begins, so that a crash forgets nothing. Recording never stops a call: the entry and the result say what could not be
+kept. Changes by others while a command runs count as the command's, and are shown before an undo.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ from .store import ObjectStore, hold
 
 MAX_FILES = 20_000
 CALL_BYTES = 50 * 1024 * 1024
-"""Most that is copied in one scan, and so the largest file that is kept."""
+"""Most bytes copied in one scan, and so the largest file that is kept."""
 BUSY = "An undo is under way in this workspace; nothing was run."
 INTERRUPTED = "The client stopped while this ran; what others changed until it was looked at again is among it."
 INSIDE = "Byleave's own directory lies in the workspace; set BYLEAVE_HOME to one outside"
 _NAMED = 5
 _SWEEP_SECONDS = 60.0
 _INDEX_SHARE = 20
-"""The index may take one part in so many of the store before a sweep."""
+"""The index may take 1/20 of the store's limit before a sweep."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -53,12 +53,12 @@ class KeptWrite:
     recorder: "UndoRecorder"
     entry: Entry
     warning: str | None = None
-    """Why it cannot be undone."""
+    """The reason why it cannot be undone."""
     recorded: bool = False
     locked: bool = False
 
     def keep(self, replacing: Replacing) -> None:
-        """Keep what is about to be replaced."""
+        """Keep the file that is about to be replaced."""
         self.recorder.keep_old(self, replacing)
 
 
@@ -91,10 +91,10 @@ class UndoRecorder:
     # The store, opened at the first use
 
     def _open(self) -> tuple[ObjectStore, Index]:
-        """Called with the lock held. Raises OSError as the disk does, ToolFailure during an undo."""
+        """Open the store; the caller holds the lock. Raises OSError as the disk does, ToolFailure during an undo."""
         if self._store is None:
             if self._home.is_relative_to(self._paths.root):
-                raise OSError(errno.EINVAL, INSIDE)  # commands would reach what is kept, and undo would trust it
+                raise OSError(errno.EINVAL, INSIDE)  # commands could change the store that undo trusts
             store = ObjectStore(self._home, max_bytes=self._max_bytes)
             self.index = Index.of(store, self._paths.root)
             with contextlib.ExitStack() as ends:
@@ -115,26 +115,26 @@ class UndoRecorder:
         return self._store, self.index
 
     def recover(self) -> None:
-        """Finish what a killed client left open. Each first use does it; this is for readers."""
+        """Finish entries that a killed client left open. The first use does it anyway; this is for readers."""
         with self._lock:
             self._open()
 
     def prepare(self) -> None:
-        """Scan now, so that the first command need not wait for it. Raises as `begin` does."""
+        """Scan now, so that the first command does not wait for it. Raises as `begin` does."""
         with self._calling(), self._lock:
             store, _ = self._open()
             self._attribute(self._watch.look(store))
 
     def _recover(self, store: ObjectStore) -> None:
-        """Finish what a crash left open, and take the digests of the last run."""
+        """Finish entries that a crash left open, and reuse the digests of the last client."""
         self._finish(store, self.index.entries())
         for left in self.index.directory.glob("owner-*"):
-            self._is_alive(left.name)  # removes it where not
+            self._is_alive(left.name)  # removes the file if not
         if not self._watch.looked:
             self._watch.begin_with(self.index.read_tree() or Tree(), looked=False)
 
     def _finish(self, store: ObjectStore, entries: list[Entry]) -> None:
-        """End the commands of dead clients: each gets what changed until the next began."""
+        """End the commands of dead clients: each gets the changes until the next one began."""
         last: Entry | None = None
         seen = Tree()
         for entry in entries:
@@ -143,7 +143,7 @@ class UndoRecorder:
             elif entry.owner is not None and not self._is_alive(entry.owner):
                 known = self.index.read_tree(entry.tree or 0, entry.since)
                 if known is None:
-                    self.index.remove(entry.id)  # what it changed is not known
+                    self.index.remove(entry.id)  # its changes are unknown
                     continue
                 if last is not None:
                     last.changes, last.notes = changes_between(seen, known.states), [INTERRUPTED]
@@ -155,7 +155,7 @@ class UndoRecorder:
             self._put_ended(store, last)
 
     def _replay(self, entry: Entry, seen: Tree) -> None:
-        """Apply what another call did since, unless a write was killed before its rename."""
+        """Apply another call's changes to `seen`, unless a write was killed before its rename."""
         for path, (before, after) in entry.changes.items():
             if entry.tool_name == "write_file":
                 with contextlib.suppress(OSError):
@@ -191,11 +191,11 @@ class UndoRecorder:
             hold(index.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
             hold(store.lock, fcntl.LOCK_SH, patient=True, busy=BUSY),
         ):
-            store.refresh()  # while nobody sweeps: what is taken for kept is there
+            store.refresh()  # while nobody sweeps, so that contents known as kept exist
             yield
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         with self._lock:
             if self._store is not None:
                 self._ends.close()
@@ -207,7 +207,7 @@ class UndoRecorder:
 
     @contextlib.contextmanager
     def writing(self, tool_id: str, summary: str) -> Generator[KeptWrite]:
-        """Record a write. Raises only during an undo; `warning` says what cannot be kept."""
+        """Record a write. Raises only during an undo; `warning` says why it cannot be undone."""
         write = KeptWrite(self, Entry(tool_id, "write_file", summary, now()))
         with contextlib.ExitStack() as ends:
             try:
@@ -245,7 +245,7 @@ class UndoRecorder:
             write.warning = _not_kept(error)
 
     def _old_state(self, write: KeptWrite, replacing: Replacing) -> State | None:
-        """Keep and return what is replaced now, not what was there when the write began."""
+        """Keep the file that is replaced now, not the one there when the write began; return its state."""
         state = look(self._paths, replacing.real)
         if state is None or self._store is None:
             return None
@@ -261,7 +261,7 @@ class UndoRecorder:
             return state
 
     def _learn(self, changes: dict[str, Change]) -> None:
-        """Count our own write as seen, and what was there before it as the doing of a running command."""
+        """Count our own write as seen; attribute an unseen state before it to a running command."""
         if not self._watch.looked:
             return
         for path, (before, after) in changes.items():
@@ -300,9 +300,9 @@ class UndoRecorder:
         return running
 
     def _save_tree(self, index: Index) -> tuple[int, list[tuple[str, State | None]]]:
-        """Save what a recovery needs: a tree, or what differs from the one saved last."""
+        """Save what recovery needs: a tree, or the differences from the one saved last."""
         number, since = self._saved_tree, self._watch.since_saved()
-        if number is None or since is None or not index.has_tree(number):  # another client's sweep removes it
+        if number is None or since is None or not index.has_tree(number):  # another client's sweep may have removed it
             number, since = index.save_tree(self._watch.tree), {}
             self._watch.mark_saved()
             self._saved_tree = number
@@ -313,7 +313,7 @@ class UndoRecorder:
         return self._watch.glance(known or Tree())
 
     def end(self, running: Running) -> dict[str, Change]:
-        """Record and return what a command changed. Raises OSError as the disk does."""
+        """Record and return a command's changes. Raises OSError as the disk does."""
         with running.ends, self._lock:
             del self._running[running.id]
             store, _ = self._open()
@@ -333,7 +333,7 @@ class UndoRecorder:
             self.index.remove(entry.id, sync=False)
 
     def _notes(self, store: ObjectStore, changes: dict[str, Change]) -> list[str]:
-        """Say what was not seen and what cannot be restored."""
+        """Return notes about changes that were not seen or cannot be restored."""
         notes: list[str] = []
         tree = self._watch.tree
         if tree.truncated:
@@ -351,12 +351,12 @@ class UndoRecorder:
         return notes
 
     def _attribute(self, changes: dict[str, Change]) -> None:
-        """Give changes to the oldest running command; while none runs, they are somebody else's."""
+        """Attribute changes to the oldest running command; if none runs, they are somebody else's."""
         if self._running and changes:
             self._take_over(next(iter(self._running.values())), changes)
 
     def _take_over(self, running: Running, changes: dict[str, Change]) -> None:
-        """Give changes to one command, also those of another that still runs: a path belongs to one."""
+        """Attribute changes to one command, and take these paths from others: each path belongs to one command."""
         for other in self._running.values():
             for path in changes.keys() & other.changes.keys() if other is not running else ():
                 running.changes[path] = other.changes.pop(path)

@@ -1,12 +1,12 @@
-"""Undoing one call: a plan of steps, and every path back to what it was, or nothing at all.
+"""Undo of one call: a plan of steps, and its execution.
 
-`UndoHistory.plan` compares each path with what the call left; where one was changed since, or its old content was not
-kept, it says so and touches nothing. `apply` carries the plan out: each step in a directory that was opened without
-following a link, each file written beside its place, synced and swapped in, so that one somebody saves at that moment
-is not lost (`files.drafts`). It removes only what the call made, and only after its content is kept: an undo can be
-undone. A directory goes only when it is empty; `.git` is never entered. The undo is recorded before its first step and
-confirmed after its last; an interrupted one can be repeated and skips what is already back. Its errors say whether
-anything happened.
+`UndoHistory.plan` compares each path with the state the call left; it lists paths that changed since or whose old
+content was not kept, and changes nothing in the workspace. `apply` carries the plan out: each step in a directory that
+was opened without following a link, each file written beside its target, synced and swapped in, so that a file somebody
+saves at that moment is not lost (`files.drafts`). It removes only what the call created, and only after its content is
+kept: an undo can be undone. A directory is removed only if empty; `.git` is never entered. The undo is recorded before
+its first step and confirmed after its last; an interrupted one can be repeated and skips paths already restored. Its
+errors say whether anything happened.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ from .store import ObjectStore, hold
 
 BATCH = 2000
 BATCH_BYTES = 64 * 1024 * 1024
-"""Files that are written before one sync for all of them: they take room twice until then."""
+"""Most bytes written before one sync for all files: they take space twice until then."""
 FEW = 16
-"""Up to so many are synced one by one: that does not wait for what others wrote to the disk."""
+"""Up to this many files are synced one by one, which does not wait for other programs' writes."""
 _AGAIN = "what is already as it was is passed over."
 _BUSY = "A call or another undo runs in this workspace right now, so this one did not begin."
 _MAX_OBJECT = 1 << 40
@@ -49,7 +49,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One path on its way back."""
+    """The restoration of one path."""
 
     path: str
     now: State | None
@@ -58,16 +58,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an undo would do."""
+    """The steps of an undo, and the paths that it cannot or will not restore."""
 
     entry: Entry
     steps: list[Step] = field(default_factory=list[Step])
     conflicts: list[str] = field(default_factory=list[str])
-    """Paths that changed since."""
+    """Paths that changed since the call."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
-    """Paths that cannot be brought back, and why."""
+    """Paths that cannot be restored, and why."""
     left: dict[str, str] = field(default_factory=dict[str, str])
-    """Paths that the call made and an undo leaves, and why: unscanned directories, pipes, sockets."""
+    """Paths that an undo leaves as they are, and why: git's own files, unscanned directories, pipes, sockets."""
 
 
 def path_of(step: Step) -> str:
@@ -75,7 +75,7 @@ def path_of(step: Step) -> str:
 
 
 def replaced(step: Step) -> State | None:
-    """Return what a step replaces; None where another kind was removed before."""
+    """Return the state a step replaces; None if nothing is there or another kind was removed before."""
     return step.now if step.now is not None and step.target is not None and step.now.kind == step.target.kind else None
 
 
@@ -103,7 +103,7 @@ def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 def why_left(before: State | None, after: State | None) -> str | None:
-    """Say why an undo does not touch a path at all, or None."""
+    """Return the reason why an undo does not touch a path at all, or None."""
     if any(state is not None and state.kind == "git" for state in (before, after)):
         return "git's own state is left alone"
     if before is None and after is not None and after.kind in ("closed", "other"):
@@ -116,7 +116,7 @@ def is_too_large(current: State | None) -> bool:
 
 
 def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
-    """True if a parent changed between directory and link: behind a link is nothing of the path."""
+    """True if a parent changed between directory and link: the path does not exist behind a link."""
     while path := path.rpartition("/")[0]:
         if {state.kind for state in changes.get(path, ()) if state is not None} == {"directory", "link"}:
             return True
@@ -124,12 +124,12 @@ def is_behind_link(path: str, changes: Mapping[str, Change]) -> bool:
 
 
 def half_way(current: State | None, before: State | None, after: State | None, *, tried: bool) -> bool:
-    """True if a path is as an interrupted undo leaves it. `tried`: such an undo had it among its steps."""
+    """True if a path is as an interrupted undo leaves it. `tried`: it was among that undo's steps."""
     if before is not None and after is not None and before.kind != after.kind:
         return tried and _between_kinds(current, before, after)
     if current is None or current.kind != "directory":
         return False
-    if before is None:  # it goes when it is empty, whatever its mode
+    if before is None:  # it is removed if empty, whatever its mode
         return after is not None and after.kind == "directory"
     if before.kind != "directory":
         return False
@@ -137,7 +137,7 @@ def half_way(current: State | None, before: State | None, after: State | None, *
 
 
 def _between_kinds(current: State | None, before: State, after: State) -> bool:
-    """True if a path is missing, or a directory whose mode is not yet back."""
+    """True if a path is missing, or a directory whose mode is not restored yet."""
     if current is None:
         return True
     if current.kind != "directory":
@@ -166,7 +166,7 @@ def acting(path: str) -> Generator[None]:
 
 
 def stopped(error: ByleaveError) -> ToolFailure:
-    """Add to an error that the undo stopped in the middle, and what to do."""
+    """Add to an error that the undo stopped halfway, and what to do."""
     hint = "Undo again when that is mended" if error.hint is None else f"{error.hint} Then undo again"
     return ToolFailure(
         f"{error.message} The undo stopped there; other paths may be back already.", hint=f"{hint}: {_AGAIN}"
@@ -252,13 +252,13 @@ def give(name: str | int, state: State, dir_fd: int | None = None) -> None:
 
 
 class UndoHistory:
-    """The recorded calls of one workspace, and how to undo them. Needs no server and no client."""
+    """The recorded calls of one workspace, and their undo. Needs no server and no client."""
 
     def __init__(self, paths: PathValidator, home: Path) -> None:
         self._paths = paths
         if Path(os.path.realpath(home)).is_relative_to(paths.root):
             raise ConfigurationError(f"{INSIDE}.", hint="Nothing is kept there, since commands could change it.")
-        # Going back may always keep what it replaces: the bound is for what calls pile up.
+        # An undo may always keep what it replaces; the size limit is for recorded calls.
         self._store = ObjectStore(Path(os.path.realpath(home)), max_bytes=_MAX_OBJECT)
         self._index = Index.of(self._store, paths.root)
 
@@ -267,11 +267,11 @@ class UndoHistory:
         self._index.close()
 
     def entries(self) -> list[Entry]:
-        """Return what calls changed here, oldest first."""
+        """Return the entries of this workspace, oldest first."""
         return [entry for entry in self._index.entries() if entry.changes or not entry.done]
 
     def entry(self, tool_id: str | None) -> Entry:
-        """Return the entry of a call; without an id that of the last call that can be undone."""
+        """Return the entry of a call; without an id, the last call that can be undone."""
         entries = self.entries()
         if tool_id is None:
             last = next((one for one in reversed(entries) if one.undoable and one.undoes is None), None)
@@ -307,19 +307,19 @@ class UndoHistory:
         return NotFound(f"{told}.", hint=elsewhere)
 
     def content(self, state: State | None) -> bytes | None:
-        """Return what a file held; None where it was not kept, or was no file."""
+        """Return a file's content; None if it was not kept or it is not a file."""
         return None if state is None or state.digest is None else self._store.read(state.digest)
 
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:
-        """Keep sweeps out while contents are read, and see what others kept since."""
+        """Keep sweeps out while contents are read, and load contents that others kept."""
         with hold(self._store.lock, fcntl.LOCK_SH, patient=True):
             self._store.refresh()
             yield
 
     @contextlib.contextmanager
     def alone(self) -> Generator[None]:
-        """Keep calls out. Raises ToolFailure where one runs."""
+        """Keep calls out. Raises ToolFailure if one runs."""
         with (
             hold(self._index.lock, fcntl.LOCK_EX, patient=False, busy=_BUSY),
             self.reading(),
@@ -329,7 +329,7 @@ class UndoHistory:
     # Looking before acting
 
     def plan(self, entry: Entry) -> Plan:
-        """Compare every path and change none; keep what is there now, so that an undo can be undone."""
+        """Compare every path and change none; keep the current contents, so that the undo can be undone."""
         plan = Plan(entry)
         tried = {path for one in self._begun(entry) for path in one.changes}
         for path, (before, after) in entry.changes.items():
@@ -373,7 +373,7 @@ class UndoHistory:
         try:
             state = state_of(os.fstat(fd))
             if state.kind != "file" or state.stamp[0] > CALL_BYTES:
-                return state  # what is too large to be kept is known by its stamp
+                return state  # too large to keep; its stamp identifies it
             return state._replace(digest=self._store.put_file(fd, max_bytes=CALL_BYTES))
         finally:
             os.close(fd)
@@ -384,7 +384,7 @@ class UndoHistory:
         if is_too_large(current):
             return "what is there now is too large to be kept, and would be lost: move it away first"
         why = why_not_kept(before, self._store)
-        # Read now, though it is read again to be put back: what is found out then stops an undo in the middle.
+        # Read now, though it is read again later: damage found then would stop the undo halfway.
         if why is None and is_content(Step("", current, before)) and self.content(before) is None:
             return "its old content was damaged on the disk"
         return why
@@ -392,7 +392,7 @@ class UndoHistory:
     # Acting
 
     def apply(self, plan: Plan) -> Entry:
-        """Carry a plan out. The caller is `alone`. Raises where something changed since the plan was made."""
+        """Carry a plan out. The caller is `alone`. Raises if something changed since the plan was made."""
         begun = self._begun(plan.entry)
         changes = self._already_back(begun)
         first = {path: pair[0] for one in reversed(begun) for path, pair in one.changes.items()}
@@ -424,11 +424,11 @@ class UndoHistory:
         return undo
 
     def _begun(self, entry: Entry) -> list[Entry]:
-        """Return its interrupted undos."""
+        """Return the interrupted undos of a call."""
         return [one for one in self._index.entries() if one.undoes == entry.id and not one.done]
 
     def _already_back(self, begun: list[Entry]) -> dict[str, Change]:
-        """Return what interrupted undos of the same call did."""
+        """Return the changes that interrupted undos of the same call finished."""
         done: dict[str, Change] = {}
         for entry in begun:
             for path, (before, after) in entry.changes.items():
@@ -483,10 +483,10 @@ class UndoHistory:
             return False
         try:
             found = state_of(os.fstat(fd))
-            # Not the time of the inode's change: giving it another name is one.
+            # Not the ctime: a rename changes it.
             if found.kind != "file" or found.stamp[:3] != state.stamp[:3] or found.mode != state.mode:
                 return False
-            # What was compared is kept; so nothing is written for this, also where the disk is full.
+            # Only hashed: the content is kept already, and the disk may be full.
             with open(fd, "rb", closefd=False) as file:
                 return hashlib.file_digest(file, "sha256").hexdigest() == state.digest
         finally:
@@ -500,7 +500,7 @@ class UndoHistory:
             try:
                 os.rmdir(name, dir_fd=dir_fd)
             except OSError as error:
-                # Somebody put something in it: it stays, unless something else has to take its name.
+                # Somebody put a file in it: it stays, unless another kind has to take its name.
                 if step.target is not None:
                     raise changed(step.path) from error
 
@@ -521,7 +521,7 @@ class UndoHistory:
                 self._set_file_mode(dir_fd, name, was, target.mode, step.path)
 
     def _put_files(self, steps: list[Step]) -> None:
-        """Write each file beside its place, sync all, then move each in: old or new, never torn."""
+        """Write each file beside its target, sync all, then move each in: old or new, never torn."""
         drafts: deque[tuple[Step, str]] = deque()
         try:
             with BatchFsync() as settling:
@@ -547,7 +547,7 @@ class UndoHistory:
         """Sync the directories before the undo is confirmed."""
         with BatchFsync() as settling:
             for parent in {step.path.rpartition("/")[0] or "." for step in plan.steps}:
-                with contextlib.suppress(OSError):  # gone with what was in it, or not ours to read
+                with contextlib.suppress(OSError):  # removed by the undo, or not readable
                     fd = self._paths.open_exact(parent, os.O_RDONLY | os.O_DIRECTORY)
                     try:
                         settling.add(fd)
@@ -587,5 +587,5 @@ class UndoHistory:
 
 
 def _chmod(fd: int, mode: int) -> None:
-    # Through the descriptor: fchmod takes none that was opened by path alone, and chmod follows links.
+    # Through /proc: fchmod does not take an O_PATH descriptor, and chmod by name follows links.
     os.chmod(f"/proc/self/fd/{fd}", mode)

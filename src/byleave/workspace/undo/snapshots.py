@@ -1,9 +1,10 @@
-"""The workspace's tree at one moment: each path's kind, mode and content, found without following a link.
+"""Snapshots of the workspace's tree: each path's kind, mode and content, found without following a link.
 
-`TreeScan` walks by directory descriptors and reads names only. `WatchedTree` remembers the last scan, says what changed
-since, and keeps contents in the undo store, reading a file only where its stamp is new. Of `.git` only what decides
-which programs git runs is scanned; directories that tools fill and can fill again (`node_modules`) are not entered.
-"Not seen" is never taken for "not there": what could not be seen is said. Nothing here writes into the workspace.
+`TreeScan` walks by directory descriptors and reads no contents. `WatchedTree` remembers the last scan, returns the
+changes since, and keeps contents in the undo store, reading a file only if its stamp is new. Of `.git` only the files
+that decide which programs git runs are scanned; directories that tools can fill again (`node_modules`) are not entered.
+"Not seen" never counts as "missing": directories that could not be read are listed. Nothing here writes into the
+workspace.
 """
 
 import contextlib
@@ -25,12 +26,12 @@ from byleave.workspace.sandbox.stand_ins import STAMP_NS
 from .store import NoRoom, ObjectStore
 
 Kind = Literal["file", "link", "directory", "closed", "git", "other"]
-"""`closed`: a directory that is not looked into. `git`: a file of a repository that decides what git runs."""
+"""`closed`: a directory that is not entered. `git`: a file of a repository that decides what git runs."""
 _KINDS = frozenset(get_args(Kind))
 
 MAX_DEPTH = 64
 MAX_NAMES = 10_000
-"""Most that is looked at in one directory."""
+"""Most entries recorded of one directory."""
 MAX_HOOKS = 100
 CLOSED = frozenset(
     {
@@ -48,7 +49,7 @@ CLOSED = frozenset(
         ".gradle",
     }
 )
-"""Directories that are not looked into. What git ignores is looked into: a lost `.env` is in no repository."""
+"""Directories that are not entered. Files that git ignores are scanned: a lost `.env` is in no repository."""
 _ALWAYS_OURS = frozenset({".git", ".byleave"})  # made and removed by the sandbox around commands
 _GIT_RUNS = frozenset({"config", "config.worktree"})
 _HOOKS = frozenset(
@@ -61,7 +62,7 @@ _HOOKS = frozenset(
     }
 )
 _MANY = 300
-"""Up to so many differences are written beside a saved tree; with more it is saved again."""
+"""Up to this many differences are stored beside a saved tree; with more, the tree is saved again."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
@@ -79,7 +80,7 @@ class State(NamedTuple):
     stamp: tuple[int, int, int, int]
     """Size, time of change (ns), inode, time of the inode's change (ns)."""
     digest: str | None = None
-    """SHA-256 of a file's content; None where it was not kept."""
+    """SHA-256 of a file's content; None if it was not kept."""
     target: str | None = None
     """Target of a link."""
     settled: bool = False
@@ -87,7 +88,7 @@ class State(NamedTuple):
 
 
 Change = tuple[State | None, State | None]
-"""Before and after; None where there is nothing."""
+"""Before and after; None if the path does not exist."""
 
 
 def same(one: State | None, other: State | None) -> bool:
@@ -123,12 +124,12 @@ def state_of(info: os.stat_result, *, target: str | None = None) -> State:
 
 
 def _is_settled(state: State, read_at_ns: int) -> bool:
-    """True if a file that was read at this time cannot have changed since without another stamp."""
+    """True if a file read at this time cannot have changed since without a new stamp."""
     return max(state.stamp[1], state.stamp[3]) + _TICK_NS < read_at_ns
 
 
 def from_json(value: Any) -> State | None:
-    """Read a state that was written as JSON. Raises ValueError or TypeError where it is none."""
+    """Read a state from JSON. Raises ValueError or TypeError if it is invalid."""
     if value is None:
         return None
     kind, mode, owner, stamp, digest, target, settled = value
@@ -143,23 +144,23 @@ class Tree:
 
     states: dict[str, State] = field(default_factory=dict[str, State])
     truncated: bool = False
-    """True if there was more than a scan looks at."""
+    """True if there was more than one scan covers."""
     unseen: set[str] = field(default_factory=set[str])
-    """Directories that were not read to their end, or not at all; "" is the workspace itself."""
+    """Directories that were not read completely, or not at all; "" is the workspace itself."""
 
 
 class TreeScan:
-    """One scan of the workspace, upper levels first: where there is too much, the deepest are left out."""
+    """One scan of the workspace, upper levels first: if there is too much, the deepest are left out."""
 
     def __init__(self, paths: PathValidator, known: Mapping[str, State], *, max_files: int) -> None:
         self._paths = paths
         self._known = known
-        """The last scan: a path with an equal stamp is taken from it, with its digest."""
+        """The last scan: a path with an equal stamp is copied from it, with its digest."""
         self._max_files = max_files
         self._tree = Tree()
 
     def run(self) -> Tree:
-        """Raises OSError when the workspace itself cannot be read."""
+        """Scan the workspace. Raises OSError if its own directory cannot be read."""
         tree = self._tree
         waiting = deque([("", 0)])
         while waiting:
@@ -174,7 +175,7 @@ class TreeScan:
                 if not directory:
                     raise
                 if isinstance(error, FileNotFoundError) and self._was_stand_in(directory):
-                    del tree.states[directory]  # the sandbox took it away since it was named
+                    del tree.states[directory]  # a stand-in that the sandbox removed meanwhile
                 else:
                     tree.unseen.add(directory)  # gone, no permission, another mount, or swapped for a link
                 continue
@@ -184,12 +185,12 @@ class TreeScan:
             finally:
                 os.close(fd)
             if directory in PROTECTED and len(tree.states) == seen:
-                del tree.states[directory]  # empty: put there by the sandbox for the time of a command
+                del tree.states[directory]  # empty: the sandbox's stand-in
             waiting.extend((path, depth + 1) for path in inside)
         return tree
 
     def _was_stand_in(self, directory: str) -> bool:
-        """True if a directory that is gone was put there by the sandbox; a known one may be away for a moment."""
+        """True if a missing directory was a stand-in of the sandbox; a known one may be away for a moment."""
         return directory in PROTECTED and (
             directory not in self._known or self._tree.states[directory].stamp[1] == STAMP_NS
         )
@@ -210,7 +211,7 @@ class TreeScan:
             path = prefix + name
             if name.startswith(".") and self._is_ours(name, path):
                 continue
-            with contextlib.suppress(OSError):  # gone since it was named
+            with contextlib.suppress(OSError):  # removed meanwhile
                 state = self._state(fd, entry, path)
                 self._tree.states[path] = state
                 if state.kind == "directory":
@@ -227,7 +228,7 @@ class TreeScan:
 
     def _read_git(self, path: str) -> None:
         """Record the files that decide what git runs, never their content."""
-        for name in _GIT_RUNS:  # asked for by name: among any number of others they are not missed
+        for name in _GIT_RUNS:  # by name: any number of other files cannot hide them
             with contextlib.suppress(OSError):
                 self._take_git(path, name)
         with contextlib.suppress(OSError):
@@ -236,7 +237,7 @@ class TreeScan:
                 with os.scandir(fd) as entries:
                     hooks = (entry.name for entry in entries if not entry.name.endswith(".sample"))
                     found = set(islice(hooks, MAX_HOOKS))
-                # Where there are more, those that git knows are among what is looked at.
+                # If there are more, the hooks that git runs are recorded in any case.
                 for name in found | _HOOKS if len(found) == MAX_HOOKS else found:
                     self._take_git(f"{path}/hooks", name)
             finally:
@@ -272,7 +273,7 @@ def _link_text(dir_fd: int, name: str, info: os.stat_result) -> str | None:
 
 
 def look(paths: PathValidator, path: str) -> State | None:
-    """Return the state of one path without its content; None if missing. Raises OSError where it cannot tell."""
+    """Return the state of one path without its content; None if missing. Raises OSError if that is unknown."""
     parent, _, name = path.rpartition("/")
     try:
         dir_fd = paths.open_exact(parent or ".", os.O_PATH | os.O_DIRECTORY)
@@ -314,7 +315,7 @@ def carried_over(paths: PathValidator, before: Mapping[str, State], tree: Tree) 
 
 
 def changes_between(before: Tree, after: Mapping[str, State]) -> dict[str, Change]:
-    """Return what differs. Where the first scan could not see, nothing counts as new."""
+    """Return the differences. In directories that the first scan could not read, nothing counts as new."""
     changes: dict[str, Change] = {}
     for path, old in before.states.items():
         new = after.get(path)
@@ -327,7 +328,7 @@ def changes_between(before: Tree, after: Mapping[str, State]) -> dict[str, Chang
 
 
 def merged(earlier: dict[str, Change], later: Mapping[str, Change]) -> dict[str, Change]:
-    """Add later changes to earlier ones; what is back to its first state is dropped."""
+    """Add later changes to earlier ones; drop paths that are back in their first state."""
     for path, (old, new) in later.items():
         first = earlier[path][0] if path in earlier else old
         if same(first, new):
@@ -338,7 +339,7 @@ def merged(earlier: dict[str, Change], later: Mapping[str, Change]) -> dict[str,
 
 
 class WatchedTree:
-    """A workspace's tree as it was last seen; contents of new files go to the store."""
+    """A workspace's tree at the last scan; contents of new files go to the store."""
 
     def __init__(self, paths: PathValidator, *, max_files: int, call_bytes: int) -> None:
         self._paths = paths
@@ -346,7 +347,7 @@ class WatchedTree:
         self.tree = Tree()
         self._saved = Tree()
         self.looked = False
-        """False: the tree comes from an earlier client, and only saves reading."""
+        """False: the tree comes from an earlier client, and only serves as a cache of digests."""
 
     def learn(self, path: str, state: State | None) -> None:
         """Count a state as seen."""
@@ -360,7 +361,7 @@ class WatchedTree:
         self.tree, self.looked = tree, looked
 
     def look(self, store: ObjectStore) -> dict[str, Change]:
-        """Scan and return what changed since the last look; keep new contents. Raises OSError as the disk does."""
+        """Scan, keep new contents, and return the changes since the last scan. Raises OSError as the disk does."""
         known = self.tree
         tree = self.glance(known)
         fresh = [path for path, state in tree.states.items() if state.kind == "file" and not _is_kept(store, state)]
@@ -370,14 +371,14 @@ class WatchedTree:
         return changes
 
     def glance(self, known: Tree) -> Tree:
-        """Scan by stamps alone. Raises OSError when the workspace itself cannot be read."""
+        """Scan by stamps alone. Raises OSError if the workspace itself cannot be read."""
         tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
         for path, state in carried_over(self._paths, known.states, tree).items():
             tree.states[path] = self._current(path, state)
         return tree
 
     def _current(self, path: str, state: State) -> State:
-        """Look at one path that a scan passed over: a flood of names must not hide what else was changed."""
+        """Update one known path that a scan did not reach: a flood of names must not hide other changes."""
         try:
             found = look(self._paths, path)
         except OSError:
@@ -389,7 +390,7 @@ class WatchedTree:
         return found._replace(kind="git", target=None) if state.kind == "git" else found
 
     def _capture(self, store: ObjectStore, states: dict[str, State], fresh: list[str]) -> None:
-        """Keep contents, small files first, as far as there is room."""
+        """Keep contents, small files first, while there is room."""
         fresh.sort(key=lambda path: states[path].stamp[0])
         room = self._call_bytes
         for path in fresh:
@@ -402,7 +403,7 @@ class WatchedTree:
             except OSError as error:
                 if error.errno in _DISK_FULL:
                     return
-                # gone, not permitted, or swapped for something else
+                # otherwise gone, not permitted, or swapped for something else
 
     def _read(self, store: ObjectStore, path: str) -> State:
         fd = self._paths.open_exact(path, _READ)
@@ -419,7 +420,7 @@ class WatchedTree:
             os.close(fd)
 
     def since_saved(self) -> dict[str, State | None] | None:
-        """Return what differs from the tree saved last; None when it should be saved again."""
+        """Return the differences from the tree saved last; None if it should be saved again."""
         base, states = self._saved.states, self.tree.states
         since: dict[str, State | None] = {path: state for path, state in states.items() if base.get(path) is not state}
         since.update((path, None) for path in base if path not in states)
@@ -430,12 +431,12 @@ class WatchedTree:
 
 
 def _is_kept(store: ObjectStore, state: State) -> bool:
-    """True if a file's content is kept, and an equal stamp means that it is still this one."""
+    """True if a file's content is kept, and its equal stamp proves that it is unchanged."""
     return state.settled and state.digest is not None and store.has(state.digest)
 
 
 def why_not_kept(before: State | None, store: ObjectStore) -> str | None:
-    """Say why a path cannot be restored, or None."""
+    """Return the reason why a path cannot be restored, or None."""
     if before is None or before.kind in ("directory", "link"):
         return None
     if before.kind == "git":

@@ -1,10 +1,11 @@
 """The object store of undo: contents by their SHA-256, many to a file.
 
-It lies in the client's home, outside the workspace, for its owner alone. Each process appends to a bundle of its own,
-since a file for each content would cost a thousand times as much, and SQLite three times. A bundle is never rewritten
-in place: a sweep copies what is needed into a new one. Records torn by a crash are skipped; after a power cut they are
-compared once, and contents are compared with their digest when read. `hold` keeps a sweep from removing what a call
-relies on, and an undo from meeting a call that runs. This module knows no workspace's files and restores nothing.
+It lies in the client's home, outside the workspace, readable by its owner alone. Each process appends to a bundle of
+its own: a file for each content would cost a thousand times as much, and SQLite three times. A bundle is never
+rewritten in place: a sweep copies the needed contents into a new one. Records torn by a crash are skipped. After a
+reboot every record is compared with its digest once, and every content is when it is read. `hold` keeps a sweep from
+removing contents that a call relies on, and an undo from running beside a call. This module knows no workspace's files
+and restores nothing.
 """
 
 import contextlib
@@ -34,12 +35,12 @@ _MANY_BUNDLES = 8
 
 
 class NoRoom(OSError):
-    """The store is as large as it may be."""
+    """The store is full, or a file is too large to be kept."""
 
 
 @contextlib.contextmanager
 def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[None]:
-    """Hold a lock file. Raises ToolFailure with `busy` when somebody else does, `patient` after a while."""
+    """Hold a lock file. Raises ToolFailure with `busy` if somebody else does; `patient` waits a while first."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         deadline = time.monotonic() + (_WAIT_SECONDS if patient else 0)
@@ -50,8 +51,8 @@ def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[N
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise ToolFailure(busy or "The undo store is in use.", hint="Try again in a moment.") from error
-                # On a thread of its own: no event tells when another process lets go, and waiting in the kernel
-                # (without LOCK_NB) could not be given an end.
+                # Polling, on a thread of its own: a lock in another process sends no event, and a blocking flock has
+                # no timeout.
                 time.sleep(_PAUSE)
         yield
     finally:
@@ -84,7 +85,7 @@ class _Bundle:
         return place
 
     def take_back(self) -> None:
-        """Cut off a record that was begun and not finished."""
+        """Cut off an unfinished record."""
         with contextlib.suppress(OSError):
             os.ftruncate(self.fd, self.end)
 
@@ -111,7 +112,7 @@ class ObjectStore:
         self._boot = _boot()
         self._known: dict[str, _Place] = {}
         self._ends: dict[str, int] = {}
-        """How far each bundle has been read."""
+        """The offset up to which each bundle has been read."""
         self._own: _Bundle | None = None
         self.refresh()
 
@@ -121,7 +122,7 @@ class ObjectStore:
         return sum(self._ends.values())
 
     def refresh(self) -> None:
-        """Learn what is there: all of it after somebody swept, else what others added."""
+        """Read the bundles again: all of them after a sweep, else only what others added."""
         sizes: dict[str, int] = {}
         for entry in os.scandir(self._bundles):
             with contextlib.suppress(FileNotFoundError):
@@ -132,7 +133,7 @@ class ObjectStore:
             self.close()  # our own bundle may have been swept away
         for name, size in sizes.items():
             if self._own is None or name != self._own.name:
-                # Gone meanwhile, or written by another user (a client that ran as root): it counts as not kept.
+                # Gone meanwhile, or another user's (a client that ran as root): its contents count as not kept.
                 with contextlib.suppress(FileNotFoundError, PermissionError):
                     self._learn(name, size)
 
@@ -140,7 +141,7 @@ class ObjectStore:
         at = self._ends.get(name, 0)
         if size <= at:
             return
-        # Until it was synced, a power cut may have left records that hold something else.
+        # From another boot: a power cut may have damaged records that were not synced.
         doubtful = not name.startswith(f"{self._boot}-")
         fd = os.open(self._bundles / name, _READ | os.O_RDWR if doubtful else _READ)
         try:
@@ -168,7 +169,7 @@ class ObjectStore:
         return name
 
     def put_file(self, source: int, *, max_bytes: int, size: int | None = None) -> str:
-        """Keep the content of an open file. Raises NoRoom when it is larger than `max_bytes`."""
+        """Keep the content of an open file. Raises NoRoom if it is larger than `max_bytes`."""
         if size is None:
             size = os.fstat(source).st_size
         if size <= _CHUNK:
@@ -222,7 +223,7 @@ class ObjectStore:
             self._own = None
 
     def read(self, digest: str) -> bytes | None:
-        """Return the bytes; None where they are missing or damaged."""
+        """Return the bytes; None if they are missing or damaged."""
         place = self._known.get(digest)
         if place is None:
             return None
@@ -245,7 +246,7 @@ class ObjectStore:
                 live.setdefault(place.bundle, []).append(digest)
         sizes = {name: sum(self.size_of(digest) for digest in found) for name, found in live.items()}
         small = [name for name, size in self._ends.items() if size < _SMALL_BUNDLE]
-        # What is written anew costs time, what is not costs room: only where there is little the last byte counts.
+        # Rewriting a bundle costs time, keeping it costs space: be strict only if space is short.
         share = 0.8 if self.size < self._max_bytes / 2 else 0.98
         again = {name for name, size in self._ends.items() if sizes.get(name, 0) < size * share}
         again.update(small if len(small) > _MANY_BUNDLES else ())
@@ -266,7 +267,7 @@ class ObjectStore:
             if bundle is not None:
                 bundle.sync()
         except OSError:
-            # What it holds is still where it was.
+            # The old bundles still hold these contents.
             if bundle is not None:
                 (self._bundles / bundle.name).unlink(missing_ok=True)
             raise
@@ -304,7 +305,7 @@ def _records(fd: int, at: int, size: int, *, check: bool) -> tuple[list[tuple[st
 
 
 def _boot() -> str:
-    """Identify this boot: what was not synced in another one may be lost."""
+    """Identify this boot: unsynced data of another one may be lost."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").replace("-", "")[:12]
     except OSError:
@@ -319,7 +320,7 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
 
 
 def _pread(source: int, size: int, at: int) -> bytes:
-    """Read up to `size` bytes, also where the kernel gives fewer at a time."""
+    """Read `size` bytes, or up to the end of the file, in as many reads as it takes."""
     first = os.pread(source, size, at)
     if len(first) == size or not first:
         return first

@@ -194,7 +194,7 @@ export interface ApprovalRequest {
    */
   inspection: Inspection | null;
   /**
-   * Rules that could be saved with a yes; none for a HIGH call.
+   * Rules that could be saved with a yes; none for a call that no rule may cover.
    */
   suggestions: Suggestion[];
   status: ApprovalStatus;
@@ -1187,7 +1187,7 @@ export interface Machine {
   editor: "vscode" | null;
 }
 /**
- * A grant was given, used up or revoked.
+ * A grant was given, used or revoked.
  */
 export interface GrantChanged {
   /**

@@ -1,8 +1,8 @@
-"""Approvals: the answer that already holds, the question, and the decision of a person.
+"""Approvals: standing answers, questions, and a person's decision.
 
-A decision counts once and covers exactly the parameters that were shown: the store's compare-and-set holds it, and its
-time limit is compared inside the transaction by the database's clock, so a late yes loses even when no sweeper has run
-yet. Nothing here answers by itself: no default, no answer on a timeout but TIMEOUT.
+A decision counts once, by the store's compare-and-set, and covers exactly the parameters that were shown. Its deadline
+is checked inside the transaction by the database's clock, so a late yes loses even if no sweeper has run yet. Nothing
+here answers by itself: there is no default, and a timeout is only ever TIMEOUT.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ from .grants import (
 )
 
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
-"""No content that is shown in a difference has more."""
+"""Content larger than this is never shown in a diff."""
 MAX_WAITING = 200
 """Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""
 REFUSALS_BEFORE_SILENCE = 3
-"""After so many refusals of an agent's same call by a person in a session, it is refused without asking."""
+"""After a person refused the same call of an agent this often in a session, it is refused without asking."""
 REFUSALS_COUNT_SECONDS = 3600
-"""A refusal counts for this long: a session may never end, and people change their minds."""
+"""Time that a refusal counts: a session may never end, and people change their minds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,15 @@ class Answer:
     approve: bool
     reason: str | None = None
     digest: str | None = None
-    """Of what the person was shown; an answer to something else is refused."""
+    """Digest of the question as shown; an answer to another one is refused."""
     project_id: str | None = None
     grant: NewGrant | None = None
-    """Saved along with a yes; open questions that it covers are answered with it."""
+    """Saved with a yes; it also answers open questions that it covers."""
     decided_from: AnsweredFrom | None = None
 
 
 class Decided(NamedTuple):
-    """A decision that counted, and what came with it."""
+    """A decision that counted, with its grant and the calls that it released."""
 
     approval: ApprovalRow
     grant: GrantRow | None = None
@@ -111,10 +111,10 @@ _NOT_AGAIN = Refusal(
 def standing_answer(
     ledger: Ledger, call: NewExecution | ExecutionRow, digest: str, bound: dict[str, str]
 ) -> Refusal | Clearance | None:
-    """The answer that already holds for a call, or None when a person must be asked.
+    """Return the answer that already holds for a call, or None if a person must be asked.
 
     A call refused three times stays refused for a while; a grant of the session lets a call run that it covers; and
-    nobody is asked more than they can answer. A refusal comes before a grant. What was said to one agent holds for no
+    nobody is asked more than they can answer. A refusal comes before a grant. An answer to one agent holds for no
     other.
     """
     transaction = ledger.transaction
@@ -132,7 +132,7 @@ def standing_answer(
 
 
 async def foresee_answer(store: Store, session: SessionRow, digest: str, asked: Asked) -> Refusal | GrantRow | None:
-    """The answer that would hold if this session's agent made a call now. Nothing is counted."""
+    """Return the answer that would hold if this session's agent made a call now. Nothing is counted."""
 
     def work(transaction: Transaction) -> Refusal | GrantRow | None:
         if _refused_too_often(transaction, session.id, digest):
@@ -152,7 +152,7 @@ def ask(ledger: Ledger, execution: ExecutionRow, question: Question) -> Executio
     """Put an execution's question to a person, or let it join the identical one that already waits."""
     if not question.runs_code:
         return put_question(ledger, execution, question, None)
-    # Read here and not before, so that what changes between is either named or counts from now on.
+    # Read in this transaction: a change is either named here or counts from now on.
     changed = unreviewed_changes(ledger.transaction, execution.user_id, execution.project_id)
     if changed:
         question = replace(question, description=f"{question.description}\n{named(changed)}")
@@ -160,7 +160,7 @@ def ask(ledger: Ledger, execution: ExecutionRow, question: Question) -> Executio
 
 
 async def decide(store: Store, answer: Answer, *, client_id: str | None, heavy: bool = False) -> Decided:
-    """Apply an answer. The first one wins; a later one raises ConflictError and says what holds."""
+    """Apply an answer. The first one wins; a later one raises ConflictError with the state that holds."""
     outcome = await store.database.write(
         lambda transaction: _decide(transaction, answer, client_id, store.waits), heavy=heavy
     )
@@ -181,8 +181,8 @@ def _decide(transaction: Transaction, answer: Answer, client_id: str | None, wai
         )
     with Ledger(transaction, approval.project_id) as ledger:
         if transaction.now >= approval.deadline:
-            # Ends in the same transaction, so that nobody can slip in before the sweeper comes. Returned, not raised:
-            # the transaction is kept.
+            # Ended in this transaction, so that no answer can slip in before the sweeper. The error is returned, not
+            # raised, so that the transaction commits.
             time_out(ledger, approval)
             return _decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
         waiting = waiting_executions(transaction, approval.id)
@@ -219,7 +219,7 @@ def _approve(
 
 
 def _release(ledger: Ledger, grant: GrantRow, client_id: str | None, waits: Waits) -> list[str]:
-    """Approve what waits in the session and is covered by a grant that was just given, as far as its uses reach."""
+    """Approve the session's waiting calls that a new grant covers, as far as its uses reach."""
     released: list[str] = []
     for approval in pending_in_session(ledger.transaction, grant.session_id, grant.user_id):
         waiting = waiting_executions(ledger.transaction, approval.id)
@@ -317,16 +317,16 @@ class ApprovalManager:
         return [row.to_wire() for row in await self._store.approvals.pending(str(user_id), project)]
 
     async def approve_tool(self, approval_id: Id, user_id: Id) -> bool:
-        """True when this answer was the one that counted; False after an earlier decision or a timeout, and when the
-        user has no such approval."""
+        """True if this answer counted; False after an earlier decision or a timeout, or if the user has no such
+        approval."""
         return await self._counts(approval_id, user_id, approve=True)
 
     async def reject_tool(self, approval_id: Id, user_id: Id, reason: str | None = None) -> bool:
-        """True when this answer was the one that counted."""
+        """True if this answer counted."""
         return await self._counts(approval_id, user_id, approve=False, reason=reason)
 
     async def confirm_approval(self, approval_id: Id, user_id: Id, decision: Literal["approved", "rejected"]) -> bool:
-        """`approve_tool` or `reject_tool`. Any other word decides nothing."""
+        """Approve or reject. Any other `decision` decides nothing."""
         if decision not in ("approved", "rejected"):
             return False
         return await self._counts(approval_id, user_id, approve=decision == "approved")
@@ -344,10 +344,10 @@ class ApprovalManager:
         terms: GrantTerms | None = None,
         decided_from: AnsweredFrom | None = None,
     ) -> Decided:
-        """Decide, or raise ConflictError with what already holds, or NotFound.
+        """Decide, or raise ConflictError with the state that holds, or NotFound.
 
-        With a scope beyond this call, a yes also saves a grant; one that may not be is a GrantProblem, and nothing is
-        decided.
+        With a scope beyond this call, a yes also saves a grant; if that is not allowed, GrantProblem is raised and
+        nothing is decided.
         """
         pending = await self._store.approvals.get(approval_id, user_id=user_id)
         answer = Answer(
@@ -360,19 +360,19 @@ class ApprovalManager:
             grant=await checked_grant(self._store, pending, scope, terms or GrantTerms()) if approve else None,
             decided_from=decided_from,
         )
-        # Chosen and queued without an await between: a client that connects meanwhile is served after us.
+        # No await between choosing and queueing: a client that connects meanwhile is served after us.
         client = self._presence.choose(pending.project_id)
         heavy = pending.tool_params.get("content_size", 0) > HEAVY_CHARACTERS
         return await decide(self._store, answer, client_id=client.client_id if client else None, heavy=heavy)
 
     async def preview_grant(self, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
-        """The user's last calls in a project that a rule would have covered, also those they refused."""
+        """The user's last calls in a project that a rule would have covered, including refused ones."""
         return await preview_grant(self._store, user_id, project_id, rule)
 
     async def whole_call(self, approval_id: str, user_id: str, *, reveal: bool = False) -> WholeCall:
-        """All of what waits: where a question shows a part of a long content, this shows the rest.
+        """The whole call, also if its question shows only a part of a long content.
 
-        With `reveal` also what is masked there: a person must be able to see all that they allow.
+        `reveal` also shows masked text: a person must be able to see all that they allow.
         """
         approval = await self._store.approvals.get(approval_id, user_id=user_id)
         for tool_id in approval.tool_ids:
@@ -383,7 +383,7 @@ class ApprovalManager:
         raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
 
     async def change(self, approval_id: str, user_id: str) -> WriteChange:
-        """The file before and after a write that waits, or waited. NotFound where it is no write."""
+        """The file before and after a write that waits, or waited. NotFound if it is no write."""
         row, kept, params = await self._store.approvals.replaced(
             approval_id, user_id=user_id, whole=lambda approval: _size(approval.tool_params) <= MAX_WHOLE_BYTES
         )
@@ -392,7 +392,7 @@ class ApprovalManager:
         if row.tool_name != "write_file" or not isinstance(path, str) or not isinstance(content, str):
             raise NotFound("This approval is about no write.", hint="`GET /my/approvals/{id}/whole` shows the call.")
         if params is None and "content_size" in shown:
-            content = None  # the record has only a part
+            content = None  # the record has only a part of it
         seen = row.inspection.files[0] if row.inspection and row.inspection.files else None
         text = kept if kept is not None or seen is None else seen.text
         write = Write(path or ".", shown.get("mode") == "append", content, seen, text)
@@ -420,12 +420,12 @@ class ApprovalManager:
         return [row.to_wire(now) for row in rows]
 
     async def revoke_grant(self, grant_id: str, user_id: str) -> Grant:
-        """Take a grant back; calls that come later ask again."""
+        """Revoke a grant; later calls ask again."""
         row, now = await self._store.grants.revoke(grant_id, user_id=user_id, actor=f"person:{user_id}")
         return row.to_wire(now)
 
     async def wait_for_approval(self, approval_id: Id, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the sources' name
-        """True once a person, or a grant, said yes. False for a no, for no answer in time, and for what is unknown."""
+        """True once a person or a grant approved. False for a rejection, no answer in time, or an unknown approval."""
         approval_id = id_text("appr", approval_id)
         asked = await self._store.approvals.load(approval_id)
         if asked is None:
@@ -471,6 +471,6 @@ class ApprovalManager:
 
 
 def _size(tool_params: JsonObject) -> int:
-    """The size of a write in bytes, as the question says; one shown whole is small."""
+    """Size of a write's content in bytes, if the question shows only a part; else 0, since it is small."""
     size = tool_params.get("content_size", 0)
     return size if isinstance(size, int) else 0

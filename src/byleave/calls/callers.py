@@ -1,6 +1,6 @@
-"""Callers: on whose behalf a tool is called, in which session, and the record of what they sent.
+"""Callers of tools: their identity, their session, and the record of their call. Nothing here judges a call.
 
-Sessions never change owner or project, so one that was seen is kept in memory.
+Sessions never change owner or project, so they are cached in memory.
 """
 
 import json
@@ -21,12 +21,12 @@ from byleave.store.transitions import NewExecution
 
 MALFORMED_LIMIT = 64 * 1024
 REMEMBERED = 1000
-"""Sessions kept in memory: those that are talked in now, not those that wait."""
+"""Most sessions cached: enough for the active ones, not for those that wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a tool is called."""
+    """The run or agent on whose behalf a tool is called."""
 
     run_id: str | None = None
     agent_id: str | None = None
@@ -34,9 +34,9 @@ class Caller:
     fence: int | None = None
     """The run's claim; a call under an older one is refused."""
     key: str | None = None
-    """Makes a repeated call the same call: a tool_call_id, an idempotency key."""
+    """Identifies a repeated call: a tool_call_id, an idempotency key."""
     tools: frozenset[str] | None = None
-    """The tools this agent has; None: all of them."""
+    """The tools this agent has; None for all."""
 
 
 CHAT_AGENT = Caller()
@@ -57,9 +57,9 @@ class Sessions:
     async def of_agent(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
     ) -> SessionRow:
-        """The session a call from elsewhere belongs to; without one, the agent's own in this project.
+        """The session of a call from elsewhere; without a `session_id`, the agent's own in this project.
 
-        The caller has checked that the project is the user's.
+        The caller must have checked that the project is the user's.
         """
         if session_id is not None:
             session = await self.get(session_id)
@@ -84,7 +84,7 @@ class Sessions:
 
 
 def new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:
-    """The record of a call, as the gate judged it."""
+    """Make the record of a judged call."""
     tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
     risk_level = verdict.risk_level
     tool = TOOLS.get(tool_name)
@@ -118,7 +118,7 @@ def new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessio
 
 
 def _malformed(sent: Mapping[str, Any]) -> str:
-    """Malformed parameters as recorded: masked, and not more than is useful."""
+    """Malformed parameters for the record: masked, and left out if too long."""
     try:
         text = json.dumps(mask_value(dict(sent)), separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError):  # a lone surrogate is a ValueError, too

@@ -1,12 +1,12 @@
-"""Grants: which one covers a call, which ones a person may give, and the code that none of them may run.
+"""Grants: find the one that covers a call, check a new one, and track code changed unseen, which none may run.
 
-Whether a rule covers a call is the gate's to say. `use_grant` runs inside the transaction that lets the call run, so a
-grant for three uses lets three of twenty parallel calls run. A grant ends with its session's last hour, never later.
+The gate decides if a rule covers a call. `use_grant` runs inside the transaction that lets the call run, so a grant for
+three uses lets three of twenty parallel calls run. A grant holds in one session, for at most 24 hours.
 
 No class of calls may run code that changed without anybody being shown it. A grant, a rule and the mode `full` let
-calls change files that no person sees; they count until a person said yes to a question that named them. A workspace is
-what counts, not a session: other sessions of the project, and other projects of the same user in the same directory,
-write the same files. What cannot be told counts as everything.
+calls change files that no person sees; they count until a person approves a question that names them. They count for
+the workspace, not for a session: other sessions of the project, and other projects of the same user in the same
+directory, write the same files. A change of unknown files counts as a change of all.
 """
 
 import json
@@ -59,13 +59,13 @@ from byleave.store.transitions import NewExecution
 
 ANY_FILE = "**"
 MOST_LOOKED_AT = 50
-"""Beyond this many changes nothing is named one by one: it runs on the writer, and nobody reads more."""
+"""Most changes named one by one: the query runs on the writer, and nobody reads more."""
 MOST_NAMED = 20
 CHANGING_TOOLS = ("write_file", "execute_command")
 
 
 def unreviewed_changes(transaction: Transaction, user_id: str, project_id: str) -> tuple[str, ...]:
-    """Workspace-relative paths, oldest change first; `**` for what cannot be named."""
+    """Workspace-relative paths that changed unseen, oldest change first; `**` for unknown files."""
     places = projects_in_same_workspace(transaction, user_id, project_id)
     since = max((last_code_review(transaction, place) for place, _ in places), default="")
     found: list[tuple[str, str]] = []
@@ -79,7 +79,7 @@ def unreviewed_changes(transaction: Transaction, user_id: str, project_id: str) 
 
 
 def named(paths: Sequence[str]) -> str:
-    """A sentence that names changes nobody was shown."""
+    """A sentence that names the unseen changes."""
     names = [f"'{safe_text(path)}'" for path in paths if path != ANY_FILE]
     if len(names) < len(paths):
         names.append("files a command brought in")
@@ -90,7 +90,7 @@ def named(paths: Sequence[str]) -> str:
 
 
 def is_running_granted_code(transaction: Transaction, user_id: str, project_id: str) -> bool:
-    """True if code that a class covers runs in this workspace now: what changes meanwhile would run along."""
+    """True if code that a class covers runs in this workspace now: it could run a file changed meanwhile."""
     return any(
         runs_code(_call(row, workspace))
         for place, workspace in projects_in_same_workspace(transaction, user_id, project_id)
@@ -99,12 +99,12 @@ def is_running_granted_code(transaction: Transaction, user_id: str, project_id: 
 
 
 def changes_code(call: Call) -> bool:
-    """True if a call leaves behind what could run and nobody saw."""
+    """True if a call leaves unseen changes that could run."""
     return bool(_changes(call))
 
 
 def runs_code(call: Call) -> bool:
-    """True if code of the workspace runs, and is not merely looked at."""
+    """True if a call runs code of the workspace and does not merely inspect it."""
     return call.tool == "execute_command" and breadth().runs_code(call.argv)
 
 
@@ -129,19 +129,19 @@ def _call(row: Row, workspace: str | None) -> Call:
 
 
 MAX_ACTIVE = 200
-"""Most grants a session may have: each call that would ask is held against all of them."""
+"""Most grants of a session: each call that would ask is compared with all of them."""
 PREVIEWED_CALLS = 200
 PREVIEW_EXAMPLES = 5
 EVERYTHING = "Everything in this session, except what always asks."
 
 
 class GrantProblem(CallerError):
-    """A grant that may not be saved, and why."""
+    """A grant that may not be saved, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call as grants see it, taken apart once for all of them."""
+    """A call as grants see it, parsed once for all of them."""
 
     call: Call
     user_id: str
@@ -155,7 +155,7 @@ class Asked:
 def asked_of(
     call: NewExecution | ExecutionRow, bound: Mapping[str, str], workspace: str | None, *, recorded: bool = False
 ) -> Asked | None:
-    """A call taken apart; None for one that no grant is about. `recorded`: by the record's masked parameters."""
+    """Parse a call for grants; None if no grant can cover it. `recorded`: use the record's masked parameters."""
     params = call.tool_params if recorded else call.true_params
     if params is None or call.risk_level is RiskLevel.LOW:
         return None
@@ -170,13 +170,13 @@ def asked_of(
     )
 
 
-# Using one
+# Using a grant
 
 
 def use_grant(
     ledger: Ledger, call: NewExecution | ExecutionRow, bound: Mapping[str, str] | None = None
 ) -> GrantRow | None:
-    """The grant of the session that covers this call, with the use counted; None when a person must be asked."""
+    """Find a grant of the session that covers this call and count the use; None if a person must be asked."""
     transaction, in_chat = ledger.transaction, call.run_id is not None
     agent_id = None if in_chat else call.agent_id
     grants = active_grants(transaction, call.session_id, call.user_id, in_chat=in_chat, agent_id=agent_id)
@@ -189,7 +189,7 @@ def use_grant(
 
 
 def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> GrantRow | None:
-    """The grant that would cover a call of this session's agent now. Nothing is counted."""
+    """Find the grant that would cover a call of this session's agent now. Nothing is counted."""
     in_chat = has_runs(transaction, session.id)
     return _covering(transaction, active_grants(transaction, session.id, session.user_id, in_chat=in_chat), asked)
 
@@ -202,10 +202,10 @@ def _covering(transaction: Transaction, grants: list[GrantRow], asked: Asked) ->
 
 
 def _all_is_seen(transaction: Transaction, rule: GrantRule, asked: Asked) -> bool:
-    """True if no code would run that nobody saw: not by this call, and not by one that runs now beside it.
+    """True if no unseen code would run, neither by this call nor by one that runs beside it.
 
-    Code that nobody has seen is not run by a class: the next call that runs code of the workspace asks, names what
-    changed, and a yes to it counts as having seen that.
+    A class never runs unseen code: the next call that runs code of the workspace asks and names the changes, and an
+    approval of it counts as having seen them.
     """
     if changes_code(asked.call) and is_running_granted_code(transaction, asked.user_id, asked.project_id):
         return False
@@ -216,7 +216,7 @@ def _all_is_seen(transaction: Transaction, rule: GrantRule, asked: Asked) -> boo
 
 
 def _rule_covers(rule: GrantRule | None, asked: Asked, *, unseen: Collection[str] = ()) -> bool:
-    """True if a rule (None: everything) covers a call."""
+    """True if a rule (None for everything) covers a call."""
     if rule is None:
         return covers_everything(level=asked.level, always_asks=asked.always_asks)
     return rule.tool == asked.call.tool and covers(
@@ -236,11 +236,11 @@ def _bound_of(call: NewExecution | ExecutionRow) -> dict[str, str]:
     return json.loads(text) if text else {}
 
 
-# Giving one
+# Giving a grant
 
 
 async def checked_grant(store: Store, pending: ApprovalRow, scope: ApprovalScope, terms: GrantTerms) -> NewGrant | None:
-    """The grant an answer asks for, or GrantProblem; None for an answer to this call alone."""
+    """Return the grant an answer asks for, or raise GrantProblem; None for an answer to this call alone."""
     match scope:
         case ApprovalScope.ONCE:
             if terms != GrantTerms():
@@ -263,7 +263,7 @@ async def checked_grant(store: Store, pending: ApprovalRow, scope: ApprovalScope
 def _checked_rule(pending: ApprovalRow, rule: GrantRule | None, workspace: str | None) -> GrantRule:
     try:
         call = call_of(pending.tool_name, pending.tool_params, None, workspace)
-    except (KeyError, TypeError):  # a question that stands alone may be about anything
+    except (KeyError, TypeError):  # a question without an execution may be about anything
         call = None
     level, always_asks = VerdictLevel(pending.risk_level.value), any(found.always_asks for found in pending.findings)
     medium = level is VerdictLevel.MEDIUM
@@ -275,7 +275,7 @@ def _checked_rule(pending: ApprovalRow, rule: GrantRule | None, workspace: str |
     if problem is not None:
         raise GrantProblem(problem, hint="Narrow it, or take one of `suggestions`.")
     bound = pending.inspection.bound if pending.inspection else {}
-    # By the parameters as shown: a rule that only fits what was masked is none a person could have read.
+    # By the parameters as shown: a person could not have read a rule that fits only masked text.
     if (
         call is None
         or rule.tool != pending.tool_name
@@ -300,7 +300,7 @@ def save_with_answer(
 
 
 async def preview_grant(store: Store, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
-    """The user's last calls in a project that a rule would have covered, also those they refused."""
+    """The user's last calls in a project that a rule would have covered, including refused ones."""
     rows, _, _ = await store.executions.page(
         HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS, counted=False)
     )

@@ -1,8 +1,7 @@
-"""The machine a call would run on, as far as anybody said: its workspace, its isolation, its owner's rules, and the
-tools that cannot work there.
+"""The machine a call would run on: its declared workspace, isolation, owner's rules and unusable tools.
 
-The server judges with the organisation's rules and those the chosen client declared; the client does so again with
-its own copy. What is parsed is kept until it is declared anew.
+The server judges with the organisation's rules and those the chosen client declared; the client judges again with
+its own copy. Parsed declarations are cached until the next one. Nothing here reads a machine itself.
 """
 
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ class Machine:
     workspace: str | None
     isolated: bool
     unable: Mapping[str, str]
-    """Tools that cannot work here, and why."""
+    """Tools that cannot work here, with the reason."""
 
     def judge(self, tool_name: str, tool_params: Mapping[str, Any]) -> Judgement:
         """Judge a call by the rules of this machine and the server."""
@@ -50,7 +49,7 @@ class Machine:
 
 
 def withheld(judgement: Judgement, tools: frozenset[str] | None, agent_id: str | None) -> Judgement:
-    """The judgement of an agent's call, given the tools that agent has; None: all of them."""
+    """Refuse an agent's call of a tool that it does not have; `tools` is None for all."""
     if tools is None or judgement.tool_name in tools or judgement.tool_name not in TOOLS:
         return judgement
     reason = f"The agent {agent_id!r} does not have the tool {judgement.tool_name}."
@@ -80,10 +79,10 @@ class Machines:
         self._gate = gate
         self._kept: dict[tuple[str, str | None], _Declared] = {}
         self._heard: dict[str, int] = {}
-        """Declarations heard of, per project we listen to."""
+        """Number of declarations heard of, by project we listen to."""
 
     async def of(self, project_id: str) -> Machine:
-        """The machine of the client that would execute now; while none is there, the one that was there last."""
+        """The machine of the client that would execute now; if none is connected, the last one."""
         client = self._presence.choose(project_id)
         if client is not None and client.declared:
             said = await self._declared_by(project_id, client.client_id)
@@ -95,13 +94,13 @@ class Machines:
         return Machine(said.gate, project.workspace, project.isolation != "none", said.unable)
 
     def keep_off(self, *tools: str) -> dict[str, list[str]]:
-        """Paths that the server's own rules deny to each of these tools, whoever's machine it is."""
+        """Paths that the server's own rules deny to each of these tools, on any machine."""
         policy = self._gate.rules.policy
         denied = {tool: [glob for rule in policy.path_denials(tool) for glob in rule.pattern.paths] for tool in tools}
         return {tool: list(dict.fromkeys(globs)) for tool, globs in denied.items() if globs}
 
     async def declared(self, project_id: str) -> PolicyDeclaration | None:
-        """The owner's rules that calls are judged with."""
+        """The owner's rules by which calls are judged."""
         client = self._presence.choose(project_id)
         client_id = client.client_id if client is not None and client.declared else None
         text = await self._store.machines.policy(project_id, client_id)
@@ -110,7 +109,7 @@ class Machines:
         try:
             declaration = PolicyDeclaration.model_validate_json(text)
             declared_layers(declaration.layers)
-        except (PolicyError, ValidationError):  # as in `_read`: what cannot be read judges nothing
+        except (PolicyError, ValidationError):  # as in `_read`: unreadable rules do not apply
             return None
         return declaration
 
@@ -127,7 +126,7 @@ class Machines:
         declared = _Declared(self._gate, {}) if text is None else self._read(text)
         if len(self._kept) >= MOST_KEPT:
             self._kept.clear()
-        if heard == self._heard[project_id]:  # else what was read may be older than what was declared meanwhile
+        if heard == self._heard[project_id]:  # else a newer declaration may have come meanwhile
             self._kept[key] = declared
         return declared
 
@@ -136,7 +135,7 @@ class Machines:
             declaration = PolicyDeclaration.model_validate_json(text)
             layers = declared_layers(declaration.layers)
         except (PolicyError, ValidationError):
-            # It was read when it was declared; a newer Byleave may be stricter. The client still has its own copy.
+            # It was valid when declared, but a newer Byleave may be stricter. The client still has its own copy.
             log.exception("declared rules can no longer be read")
             return _Declared(self._gate, {})
         return _Declared(self._gate.with_policy(self._gate.rules.policy.plus(*layers)), declaration.unable)

@@ -1,8 +1,8 @@
-"""Observer: what the record says happened, told as spans and metrics. There is one only while telemetry is on.
+"""Observer: turns commits of the record into spans and metrics. It exists only while telemetry is on.
 
-It hears every commit and nothing else, so it sees each end exactly once, whoever brought it about: a result, a
-decision, a deadline, a person who called it off. A span that lasted over a restart is made at its end, from the times
-in the row. It never changes anything, and what goes wrong in it never reaches a call.
+It hears every commit and nothing else, so it sees each end exactly once, whatever caused it: a result, a decision, a
+deadline, a cancellation. A span that outlasted a restart is made at its end, from the times in the row. It never
+changes anything, and its errors never reach a call.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from byleave.store.executions import Depths
 from byleave.store.records import StoredEvent
 
 LOOK_SECONDS = 15.0
-"""At most this long between two looks at what waits."""
+"""Longest interval between two counts of what waits."""
 MOST_DECISIONS = 1000
 
 
@@ -35,7 +35,7 @@ class Observer:
         self._store = store
         self._presence = presence
         self._asked: OrderedDict[str, int] = OrderedDict()
-        """Times at which recently answered questions were asked."""
+        """Times at which recently decided questions were asked."""
         self._depths = Depths()
         self._clients = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,7 +47,7 @@ class Observer:
         ]
 
     def start(self) -> None:
-        """Look at what waits from now on."""
+        """Begin to count what waits."""
         self._looking = self._spawn(self._keep_looking())
 
     async def stop(self) -> None:
@@ -58,7 +58,7 @@ class Observer:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def told(self, hint: Hint) -> None:
-        """Something was committed."""
+        """Handle a commit's hint."""
         fact = hint.fact
         if isinstance(fact, ExecutionRow):
             self._moved(fact)
@@ -79,7 +79,7 @@ class Observer:
             self._ended(row)
 
     def _answered(self, row: ExecutionRow) -> None:
-        """The approval's span, below the call's: from the question, or from this call if it joined later."""
+        """Record the approval's span, below the call's: from the question, or from this call if it joined later."""
         asked = max(self._asked.get(row.approval_id or "", 0), _nanoseconds(row.created_at))
         decision = "approved" if row.status is ExecutionStatus.APPROVED else _reason(row)
         telemetry.record(
@@ -99,7 +99,7 @@ class Observer:
         telemetry.count("byleave.calls", tool=tool, risk=risk, outcome=outcome, error_type=error_type)
         begun = telemetry.begun(row.id)
         began = _nanoseconds(row.created_at)
-        # The row's times are in milliseconds; in the process that judged it we know better.
+        # The row's times are in milliseconds; the process that judged the call has a finer one.
         began = began if begun is None else min(begun.began, began + 1_000_000)
         place = telemetry.place_of_call(row.id, row.run_id)
         started = max(began, _nanoseconds(row.started_at)) if row.started_at else None
@@ -163,21 +163,21 @@ class Observer:
                 project_id=run.project_id,
             )
 
-    # What waits
+    # Gauges
 
     async def look(self) -> None:
-        """Count what waits now."""
+        """Count the waiting calls, questions and runs, and the clients."""
         self._depths = await self._store.executions.depths()
         self._clients = len(self._presence.connected())
 
     async def settled(self) -> None:
-        """Wait until all that was heard is told."""
+        """Wait until every commit heard so far is recorded."""
         await asyncio.gather(*(task for task in self._tasks if task is not self._looking))
 
     async def _keep_looking(self) -> None:
         seconds = _look_seconds()
         while True:
-            with contextlib.suppress(Exception):  # the next look may succeed; what waits is no reason to stop
+            with contextlib.suppress(Exception):  # the next count may succeed
                 await self.look()
             await asyncio.sleep(seconds)
 
@@ -202,7 +202,7 @@ class Observer:
 
 
 def _reason(row: ExecutionRow) -> str:
-    """The reason a question ended without a yes, as an approval's status."""
+    """The reason a question ended without approval, as an approval's status."""
     match row.error_type:
         case ErrorType.REJECTED:
             return "rejected"
@@ -217,7 +217,7 @@ def _nanoseconds(text: str) -> int:
 
 
 def _look_seconds() -> float:
-    """Twice in each export, so that what is exported is never much older than the last."""
+    """Half the export interval, so that no exported count is old."""
     try:
         interval = float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or "60000") / 1000
     except ValueError:

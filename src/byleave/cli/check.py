@@ -66,7 +66,7 @@ def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
 
 
 def read_object(text: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object, or raise a sentence about what it is instead."""
+    """Parse a JSON object; raise InvalidParameters that says what the text is instead."""
     try:
         value: Any = json.loads(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""A conversation on a terminal: how it is rendered, and the one input line that chat and questions share.
+"""A conversation on a terminal: its rendering, and the one input line that chat and questions share.
 
 A question takes the terminal at once and returns it when answered; input for one is never read by the other. The same
 conversation is written as JSON lines for scripts.

@@ -1,8 +1,8 @@
-r"""`byleave undo`: what a call changed in a directory, shown as a difference and brought back.
+r"""`byleave undo`: shows what a call changed in a directory as a diff, and restores it.
 
-Works on this machine alone, without a server. It shows first and asks, and looks again before it acts: where a file
+Works on this machine alone, without a server. It shows the plan, asks, and checks again before it acts: if a file
 changed since the call, it names the file and touches nothing. Contents of files that may hold secrets are not shown.
-A difference is bounded in lines and in time, whatever the files hold.
+A diff is bounded in lines and in time, whatever the files hold.
 """
 
 import difflib
@@ -70,17 +70,17 @@ def _history(directory: Path) -> Generator[UndoHistory]:
 
 
 def _recover(recorder: UndoRecorder) -> None:
-    """Finish what a client that was killed left open, and forget what is too old."""
+    """Close the entries that a killed client left open, and delete expired ones."""
     try:
         recorder.recover()
-    except OSError as error:  # a full disk, say: what is known can be shown all the same
+    except OSError as error:  # such as a full disk: the known entries can still be shown
         say(f"What a stopped client left open could not be looked at: {error.strerror}.")
     finally:
         recorder.close()
 
 
 def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
-    """What calls changed here, newest first."""
+    """List the changes of calls here, newest first."""
     with _history(directory) as history:
         entries = list(reversed(history.entries()))[:limit]
         above = None if entries else history.above()
@@ -103,7 +103,7 @@ def list_changes(directory: Path, *, limit: int, as_json: bool) -> None:
 
 
 def undo_call(tool_id: str | None, directory: Path, *, yes: bool, partial: bool, as_json: bool) -> ExitCode:
-    """Show what would be brought back, ask, and do it."""
+    """Show the plan, ask, and carry it out."""
     if as_json and not yes:
         raise CallerError("With --json nobody is asked, so nothing was changed.", hint="add --yes")
     with _history(directory) as history:
@@ -156,18 +156,18 @@ def _agreed() -> bool:
     sys.stderr.write("Undo this, as shown above? [y/N] ")
     sys.stderr.flush()
     with suppress(termios.error):
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input typed before the question
     try:
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
         say("\nNothing was changed.")
         raise
-    if not answer:  # the input was closed: what follows begins on a line of its own
+    if not answer:  # the input was closed: end the line of the question
         say("")
     return answer.strip().lower() in ("y", "yes")
 
 
-# What is shown
+# Display
 
 
 def _show(history: UndoHistory, plan: Plan) -> None:
@@ -211,7 +211,7 @@ def _difference(history: UndoHistory, step: Step) -> Iterator[str]:
 
 
 def _diff(now: list[str], then: list[str]) -> Iterator[str]:
-    """What goes and what comes. Comparing line by line takes the product of both: beyond a bound it is not tried."""
+    """Yield the lines of a diff; only a sample if both texts are long, since the time grows with their product."""
     start = _alike(now, then)
     end = _alike(now[start:][::-1], then[start:][::-1])
     changed = [lines[start : len(lines) - end] for lines in (now, then)]
@@ -222,12 +222,12 @@ def _diff(now: list[str], then: list[str]) -> Iterator[str]:
     first, last = max(0, start - 3), max(0, end - 3)
     one, other = (lines[first : len(lines) - last] for lines in (now, then))
     for line in islice(difflib.unified_diff(one, other, lineterm=""), 2, None):
-        # Of a file without lines it says 0.
+        # difflib says 0 for a file without lines.
         yield _HUNK.sub(lambda found: f"@@ line {max(int(found[1]) + first, 1)} @@", line) if line[:2] == "@@" else line
 
 
 def _alike(one: list[str], other: list[str]) -> int:
-    """How many lines at the beginning are the same."""
+    """Number of equal lines at the beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -238,7 +238,7 @@ def _signed(step: Step) -> list[tuple[str, State]]:
 
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
-    # Ends of lines are content too: `\r` is shown, and so is a last line without one.
+    # Line ends are content too: show `\r`, and a missing newline at the end.
     lines = [f"{line[:-1]}␍" if line.endswith("\r") else line for line in lines]
     return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]}  (no newline at the end)"]
 

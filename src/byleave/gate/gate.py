@@ -2,11 +2,10 @@
 
 Validates (does the tool exist, do the parameters fit, path, command, sizes) and assesses (LOW, MEDIUM, HIGH) in one
 pass, because a verdict is the strictest of its findings. Pure: the same call gives the same verdict, on the server
-and on the client. It never raises; what it cannot judge it refuses. The parameter models hold the simple limits of
-size; the byte limits are here.
+and on the client. It never raises; a call that it cannot judge is refused. The parameter models hold the simple limits
+of size; the byte limits are here.
 
-`ToolValidator` and `RiskAssessor` are the names people look for first (docs/names.md): each asks the gate and says less
-than `Gate.judge`.
+`ToolValidator` and `RiskAssessor` are the names people look for first (docs/names.md): thin wrappers of `Gate.judge`.
 """
 
 import re
@@ -33,7 +32,7 @@ MAX_GLOB_BRACES = 8
 
 
 def content_too_large(content: str) -> bool:
-    """True if a text takes more than 100 MB as UTF-8; counted only where characters alone do not tell."""
+    """True if a text exceeds 100 MB as UTF-8; encoded only when its length cannot decide."""
     if len(content) > MAX_FILE_BYTES:
         return True
     if content.isascii() or len(content) * 4 <= MAX_FILE_BYTES:
@@ -48,23 +47,23 @@ def glob_too_wide(pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class GateRules:
-    """What an operator may change."""
+    """Rules that an operator may change."""
 
     allowed_commands: frozenset[str] = DEFAULT_COMMANDS
     policy: Policy = NO_POLICY
-    """May turn on further commands, tighten, and waive questions of risk."""
+    """May allow further commands, tighten verdicts, and waive questions that risk alone asks."""
 
 
 class Judgement(NamedTuple):
     """The gate's answer: the call as it was understood, and the verdict."""
 
     tool_name: str
-    """The canonical name; as given when there is no such tool."""
+    """The canonical name; as given if there is no such tool."""
     params: JsonObject | None
-    """Validated, with defaults filled in; None when malformed."""
+    """Validated, with defaults filled in; None if malformed."""
     verdict: Verdict
     command: UnderstoodCommand | None = None
-    """What an execute_command means, for those who run it; it never travels."""
+    """An execute_command as it was understood, for its executor; never on the wire."""
 
 
 Rule = Callable[[JsonObject, str | None], Verdict]
@@ -103,7 +102,7 @@ class Gate:
         workspace: str | None = None,
         isolated: bool = True,
     ) -> Judgement:
-        """What one call may do. `workspace` is its absolute path where known; `isolated`: is there a sandbox?"""
+        """Judge one call. `workspace` is its absolute path if known; `isolated` is True if there is a sandbox."""
         try:
             judgement = self._judge(tool_name, tool_params, workspace)
         except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours must refuse, never let pass
@@ -114,7 +113,7 @@ class Gate:
             return judgement
         if verdict.level is _LOW:
             raised = verdict.model_copy(update={"level": _MEDIUM, "findings": (_NO_SANDBOX, *verdict.findings)})
-        else:  # already asks; with this finding it does so in `full` mode too
+        else:  # it asks already; this finding makes it ask in `full` mode too
             findings = (*verdict.findings, _NO_SANDBOX)
             raised = verdict.model_copy(update={"findings": findings, "waived_by": None})
         return judgement._replace(verdict=raised)
@@ -124,7 +123,7 @@ class Gate:
         return Gate(replace(self.rules, policy=policy))
 
     def self_check(self) -> list[str]:
-        """Examples in the command tables that come out wrong; an empty list is right."""
+        """Examples in the command tables that are judged wrongly; empty if all is well."""
         return self.commands.self_check()
 
     def _judge(self, tool_name: object, tool_params: object, workspace: str | None) -> Judgement:
@@ -200,9 +199,9 @@ def _command_verdict(command: UnderstoodCommand) -> Verdict:
 
 
 def _under(opinion: PolicyOpinion, verdict: Verdict) -> Verdict:
-    """The verdict with what the owner's rules add: findings, or the waiving of a question that only risk asks."""
+    """Apply the owner's rules: add findings, or waive a question that risk alone asks."""
     if opinion.findings:
-        # Before the gate's own of the same level: what the owner wrote says most.
+        # Before the gate's own of the same level: the owner's words explain most.
         judged = verdict_of([*opinion.findings, *verdict.findings])
         changed = {"level": judged.level, "findings": judged.findings, "error_type": judged.error_type}
         return verdict.model_copy(update={**changed, "runs": ()} if judged.refused else changed)
@@ -212,7 +211,7 @@ def _under(opinion: PolicyOpinion, verdict: Verdict) -> Verdict:
 
 
 def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonObject | Finding:
-    """The parameters with their defaults, or what is wrong with them."""
+    """Return the parameters with defaults filled in, or a finding if they are invalid."""
     if not isinstance(tool_params, Mapping):
         return _invalid(f"The parameters of {name} are not an object.", "tools.params")
     given = dict(cast("Mapping[Any, Any]", tool_params))
@@ -235,7 +234,7 @@ def _validated(name: str, model: type[ToolParams], tool_params: object) -> JsonO
 
 
 def _is_plain(params: dict[Any, Any]) -> bool:
-    """True if there is nothing to look for in the texts: all ASCII, no NUL, nothing nested. The usual call."""
+    """True if all texts are ASCII without NUL and nothing is nested, as in most calls: no text needs a check."""
     for value in params.values():
         for text in cast("list[Any]", value) if type(value) is list else (value,):
             if type(text) is str:
@@ -247,7 +246,7 @@ def _is_plain(params: dict[Any, Any]) -> bool:
 
 
 def _unspeakable(name: str, params: JsonObject) -> Finding | None:
-    """Text that no file system or program can be given: a NUL byte outside a file's content."""
+    """Refuse a NUL byte outside a file's content: no path or argument can hold one."""
     for field, value in params.items():
         for text in cast("list[Any]", value) if isinstance(value, list) else (value,):
             if isinstance(text, str) and "\0" in text and field != "content":
@@ -256,7 +255,7 @@ def _unspeakable(name: str, params: JsonObject) -> Finding | None:
 
 
 def _half_characters(params: dict[Any, Any]) -> Finding | None:
-    """Half a character in any text of the parameters, however deep: no record, screen or program can hold it."""
+    """Refuse a lone surrogate in any text, however deep: no record, screen or program can hold one."""
     for field, value in params.items():
         if isinstance(field, str) and half_character(field):
             return _half("The name of a parameter")
@@ -274,7 +273,7 @@ def _half_within(value: object) -> bool:
             if half_character(one):
                 return True
         elif isinstance(one, (Mapping, list, tuple, set, frozenset)) and id(cast("object", one)) not in seen:
-            seen.add(id(cast("object", one)))  # a value may hold itself
+            seen.add(id(cast("object", one)))  # a value may contain itself
             open_values += cast("Iterable[object]", one)
             if isinstance(one, Mapping):
                 open_values += cast("Mapping[object, object]", one).values()
@@ -329,14 +328,14 @@ _SECRET_SEARCH = _fixed(_MEDIUM, "Searches a file that usually holds secrets.", 
 
 
 class ToolValidator:
-    """True if paths and parameters of file tools are ones the gate lets through, perhaps after a question."""
+    """Validates paths and parameters of the file tools; valid calls may still need approval."""
 
     def __init__(self, workspace: str | None = None, gate: Gate | None = None) -> None:
         self._workspace = workspace
         self._gate = gate or Gate()
 
     def validate_file_path(self, path: str, *, writes: bool = False) -> Validation:
-        """By its syntax: the machine asks its file system again."""
+        """Check the path's syntax; the client checks its file system as well."""
         refusal = check_path(path, workspace=self._workspace, writes=writes).refusal
         return Validation(None if refusal is None else refusal.reason)
 
@@ -352,11 +351,11 @@ class ToolValidator:
 
 
 class RiskAssessor(WriteRisk):
-    """How much a call could harm."""
+    """Assesses the risk of a call."""
 
     def __init__(self, gate: Gate | None = None) -> None:
         self._gate = gate
 
     def get_risk_level(self, tool_name: str, params: Mapping[str, Any], workspace: str | None = None) -> RiskLevel:
-        """The level of a call; one that is refused counts as HIGH, as in the record."""
+        """The level of a call; a refused call counts as HIGH, as in the record."""
         return (self._gate or Gate()).judge(tool_name, params, workspace=workspace).verdict.risk_level

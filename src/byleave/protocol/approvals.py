@@ -1,5 +1,4 @@
-"""Approvals: the files a call would run or replace, the question put to a person, its answer, and the digest that binds
-them.
+"""Approvals: the inspection of a call's files, the question, its answer, and the digest that binds them.
 
 An inspection is made on the user's machine before anybody is asked. The approval shows it and is bound to it: a file
 that changes afterwards stops the call.
@@ -109,7 +108,7 @@ class ApprovalRequest(WireModel):
     inspection: Inspection | None = None
     """Files that would run, as the machine sees them; the digest covers them."""
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
-    """Rules that could be saved with a yes; none for a HIGH call."""
+    """Rules that could be saved with a yes; none for a call that no rule may cover."""
     status: ApprovalStatus
     timeout_seconds: int
     created_at: Timestamp

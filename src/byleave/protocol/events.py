@@ -111,7 +111,7 @@ class MachinesChanged(Event):
 
 
 class GrantChanged(Event):
-    """A grant was given, used up or revoked."""
+    """A grant was given, used or revoked."""
 
     kind: Literal["grant.changed"] = "grant.changed"
     grant: Grant
@@ -278,7 +278,7 @@ LIST_ITEMS = 50
 
 
 def preview(text: str | None) -> tuple[JsonObject | None, bool]:
-    """Return a result small enough for the feed, and whether anything was left out."""
+    """Return a result small enough for the feed, and True if anything was left out."""
     if text is None:
         return None, False
     value = json.loads(text)

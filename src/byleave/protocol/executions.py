@@ -1,4 +1,4 @@
-"""Executions: how a tool is called, the agent's response, the record, and a client's report.
+"""Executions: the call of a tool, the agent's response, the record, and a client's report.
 
 `ToolCaller` is the interface by which all adapters execute tools for an agent: `byleave.sdk.Agent` implements it over
 HTTP, `byleave.agents.LocalCaller` inside the server. Nothing here asks for an approval or carries one: the caller
@@ -181,7 +181,7 @@ def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
 
 
 def agent_name(agent_id: str | None) -> str:
-    """What the tokens of one agent that runs elsewhere have in common; empty for a person's own programs."""
+    """Return the name that all tokens of an external agent share; empty for a person's own programs."""
     return (agent_id or "").rpartition("-")[0]
 
 
@@ -191,7 +191,7 @@ def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | No
     A renewed token begins another session with another number behind the name, and its keys must still match.
     """
     where = f"{user_id}/{project_id}" if session_id.startswith(OWN_SESSION) else session_id
-    # What no agent can be called, for those that are none.
+    # Callers without an agent's name get one that no agent can have.
     return f"{where}/{agent_name(agent_id) or f'-{agent_id}'}"
 
 

@@ -1,7 +1,8 @@
 """Grants: answers that cover further calls of a session (G8), and their previews.
 
 A rule says exactly which calls it covers; nothing on the wire widens it silently. The gate decides what a grant never
-covers (a refusal, a deny, an explicit ask, secrets, HIGH unless it is for everything); nothing here does.
+covers: a refusal, a deny, an explicit ask, secrets, and HIGH, unless the grant is for everything or the call writes
+source code with an extension that the rule names. Nothing here decides that.
 """
 
 from enum import StrEnum

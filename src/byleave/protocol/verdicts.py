@@ -20,7 +20,7 @@ class VerdictLevel(StrEnum):
     REFUSE = "REFUSE"
 
     rank: int
-    """How strict it is, from 0; a plain attribute, since every comparison asks for it."""
+    """Strictness, from 0; a plain attribute, since every comparison asks for it."""
 
 
 for _rank, _level in enumerate(VerdictLevel):

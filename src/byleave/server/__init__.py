@@ -1,8 +1,8 @@
 """The server: HTTP in front of the executor, the approvals and the feed.
 
-Read `app` first, then `auth.isolation` (the middleware every request passes), `dependencies` (what routes ask for),
-and `feed`. Nothing here judges a call, writes SQL or executes a tool. The names below are imported when they are asked
-for: who wants a token need not load a server.
+Read `app` first, then `isolation` (the middleware every request passes), `dependencies` (what routes ask for), and
+`feed`. Nothing here judges a call, writes SQL or executes a tool. The names below are imported on first use, so that
+making a token does not load a server.
 """
 
 import importlib

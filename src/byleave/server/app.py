@@ -1,7 +1,7 @@
 """create_app: FastAPI with the routers, the one middleware, and the services behind them.
 
-Without `parts` the app opens its own services when it starts and closes them when it stops; with them, whoever opened
-them closes them.
+Without `parts` the app opens its own services when it starts and closes them when it stops; given `parts`, it leaves
+closing them to the caller.
 """
 
 import json
@@ -54,22 +54,22 @@ TAGS = {
 
 
 class ByleaveApi(FastAPI):
-    """FastAPI whose description uses the protocol's own schema and names every error."""
+    """FastAPI with an OpenAPI description that uses the protocol's own schema and names every error."""
 
     settings: ServerSettings
     _making = Lock()
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The one middleware around the router: it answers for every error, so FastAPI's for those are left out."""
+        """Put our one middleware around the router; it handles every error, so FastAPI's are left out."""
         return UserIsolationMiddleware(AsyncExitStackMiddleware(self.router), settings=self.settings)
 
     @cached_property
     def openapi_text(self) -> bytes:
-        """The description as it is sent."""
+        """The description as sent."""
         return json.dumps(self.openapi()).encode()
 
     def openapi(self) -> JsonObject:
-        """Make the description once, when it is first asked for: it takes longer than all the rest of a start."""
+        """Make the description once, on first use: it takes longer than the rest of the startup."""
         with self._making:
             if self.openapi_schema is None:
                 self.openapi_schema = self._describe()
@@ -127,10 +127,10 @@ def create_app(settings: ServerSettings, *, parts: Services | None = None) -> By
     app = ByleaveApi(
         title="Byleave",
         lifespan=lifespan,
-        # Served by `routes.docs`, from a thread and without files from elsewhere.
+        # Served by `routes.about`, from a thread and without files from elsewhere.
         openapi_url=None,
         redirect_slashes=False,
-        # Byleave has its own, which masks secrets; FastAPI's would quote requests that are wrong.
+        # Byleave has its own, which masks secrets; FastAPI's would quote invalid requests.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.settings = settings
@@ -147,7 +147,7 @@ def openapi_document(settings: ServerSettings | None = None) -> JsonObject:
 
 
 def _add_errors(path: str, operation: JsonObject) -> None:
-    """Name the errors that follow from what an operation takes; it names the others itself."""
+    """Add the errors that follow from an operation's parameters; it names the others itself."""
     found: set[int] = {421, 500}
     if operation["security"]:
         found |= {401, 403}
@@ -172,7 +172,7 @@ def _words() -> JsonObject:
 
 
 def _moved(value: Any) -> Any:
-    """The same schema with its references pointing at where OpenAPI keeps schemas."""
+    """Point the references of a schema to OpenAPI's components."""
     if isinstance(value, dict):
         return {key: _moved(item) for key, item in cast(JsonObject, value).items()}
     if isinstance(value, list):

@@ -8,7 +8,7 @@ from byleave.protocol.wire import JsonObject
 
 
 class WrongForm(CallerError):
-    """A request that does not have the form it must have."""
+    """A malformed request."""
 
     def __init__(self, message: str, *, hint: str | None = None, errors: list[JsonObject] | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -16,19 +16,19 @@ class WrongForm(CallerError):
 
 
 class Unauthenticated(CallerError):
-    """Nobody we know."""
+    """The token or cookie is missing, unknown or no longer valid."""
 
     status_code = 401
 
 
 class TooLarge(CallerError):
-    """More bytes than this route takes."""
+    """The body exceeds the route's limit."""
 
     status_code = 413
 
 
 class WrongMediaType(CallerError):
-    """A body that does not say it is JSON."""
+    """The body is not declared as JSON."""
 
     status_code = 415
 
@@ -40,18 +40,18 @@ class Misdirected(CallerError):
 
 
 class TooMany(CallerError):
-    """More at once than one user may have."""
+    """A limit per user is exceeded."""
 
     status_code = 429
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
-        """Seconds, where it is known when it makes sense again."""
+        """Seconds to wait before another try, if known."""
 
 
 class Unavailable(ByleaveError):
-    """This server cannot do it now, or was installed without it."""
+    """The server cannot do it now, or was installed without it."""
 
     status_code = 503
 

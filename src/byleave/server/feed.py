@@ -1,9 +1,9 @@
-"""The feed on the wire: StreamManager, what one reader gets, and news of machines that come and go.
+"""The feed on the wire: StreamManager, the stream of each reader, and news of machines that come and go.
 
-A stream replays from where its reader was and then goes on live, without a gap and without a repeat: hints bring
-events early, the store says what is true. A reader that does not keep up costs a bounded buffer; beyond it the stream
-forgets what it held and reads the store again at the reader's pace. Events for another client are never sent, and none
-once the token or the cookie a stream was opened with is good no more.
+A stream replays from its reader's position and continues live, without gaps or repeats: hints bring events early, the
+store is the truth. A slow reader costs a bounded buffer; beyond it the stream drops the buffer and reads the store
+again at the reader's pace. It never sends events for another client, and none after the token or cookie that opened
+it has ended.
 """
 
 import asyncio
@@ -33,30 +33,30 @@ BUFFER_EVENTS = 256
 BUFFER_CHARACTERS = 1024 * 1024
 PAGE_EVENTS = 100
 LOOK_AGAIN_SECONDS = 5.0
-"""How often an idle stream looks at the store itself, in case a hint got lost."""
+"""Interval at which an idle stream reads the store, in case a hint got lost."""
 FIRST_BYTES = b"retry: 1000\n\n"
 BEAT = b": beat\n\n"
 PAUSE_SECONDS = 1.0
-"""A change of machines is told no more often."""
+"""Least time between reports of connected machines to one project."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who wants a stream."""
+    """The reader of a stream."""
 
     user_id: str
     project_id: str
     client: ConnectedClient | None
-    """None for one who only watches."""
+    """None if it only watches."""
     last_event_id: int | None
     wanted: "Callable[[StoredEvent], bool] | None" = None
-    """Which of the events are for this reader; None: all it may see."""
+    """Selects the events for this reader; None for all it may see."""
     told: "Callable[[StoredEvent], StoredEvent] | None" = None
-    """What of an event this reader is told; None: all of it."""
+    """Reduces an event to what this reader may see; None for the whole event."""
 
 
 class FeedStream:
-    """One reader's way through a feed."""
+    """One reader's stream of a feed."""
 
     def __init__(
         self,
@@ -75,48 +75,48 @@ class FeedStream:
         self._client_id = client_id
         self._heartbeat = heartbeat
         self._sent = 0
-        """Everything up to this number has been handed out."""
+        """Everything up to this number has been sent."""
         self._tail = 0
-        """Everything up to this number has been handed out or is in the buffer."""
+        """Everything up to this number has been sent or is in the buffer."""
         self._buffer: deque[StoredEvent] = deque()
         self._characters = 0
         self._behind = True
-        """True if the store knows more than the buffer."""
+        """True if the store may have more than the buffer."""
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
         self.sign_ins: tuple[str, ...] = ()
-        """Of the page's cookie it is read with."""
+        """Sign-ins of the page's cookie it is read with."""
         self.good_until = math.inf
-        """When what it is read with ends, in seconds since 1970."""
+        """End of the token or cookie it is read with, in seconds since 1970."""
         self.on_close: list[Callable[[], None]] = []
 
     def start_at(self, seq: int) -> None:
-        """The reader has seen everything up to this number."""
+        """Skip everything up to this number: the reader has seen it."""
         self._sent = self._tail = seq
 
     def hear(self, fact: object | None) -> None:
-        """A hint: the events of one commit, or None for `look yourself`."""
+        """Take a hint: the events of one commit, or None to read the store."""
         if isinstance(fact, tuple) and not self._behind:
             self._take(cast(tuple[StoredEvent, ...], fact))
         else:
-            # While the store is being read its answer may be older than this hint: it is read once more.
+            # A read under way may return less than this hint tells of: the store is read once more.
             self._behind = self._news = True
         self._wake()
 
     def close(self) -> None:
-        """End the stream; also takes the reader out of wherever it was listed. May be called twice."""
+        """End the stream and unregister its reader everywhere. May be called twice."""
         self.closed = True
         while self.on_close:
             self.on_close.pop()()
         self._wake()
 
     async def next(self) -> bytes:
-        """The next bytes for the reader: all events that are ready, or a heartbeat; empty when the stream is over."""
+        """Return the next bytes: all events that are ready, or a heartbeat; empty if the stream has ended."""
         loop = asyncio.get_running_loop()
         beat_at = loop.time() + self._heartbeat
         while not self.closed:
-            # By the clock on the wall, each time: a timer stands still while the machine sleeps.
+            # By the wall clock, each time: a timer stands still while the machine sleeps.
             good_for = self.good_until - wall_clock()
             if good_for <= 0:
                 log.info("a stream ended with what it was opened with", project=self._project_id)
@@ -150,7 +150,7 @@ class FeedStream:
                 self._characters += size
 
     def _forget(self) -> None:
-        """A gap, or a reader too slow for the buffer: what was held is read again when the reader is ready."""
+        """Drop the buffer after a gap or a full buffer; its events are read again when the reader is ready."""
         self._buffer.clear()
         self._characters = 0
         self._tail = self._sent
@@ -168,7 +168,7 @@ class FeedStream:
         events, seen, more = await self._store.feed.after(
             self._project_id, self._tail, client_id=self._client_id, limit=PAGE_EVENTS
         )
-        # Caught up when there was nothing left to page through and no hint came meanwhile.
+        # Caught up if this was the last page and no hint came meanwhile.
         self._behind = self._news or more
         self._sent = self._tail = seen
         return [event for event in events if self._wants(event)]
@@ -213,12 +213,11 @@ class StreamManager:
         self._closed = False
 
     async def open(self, reader: Reader, sign_ins: tuple[str, ...] = (), good_until: float = math.inf) -> FeedStream:
-        """A stream for this reader. It must be closed, whatever happens. `sign_ins` and `good_until`: what it ends
-        with."""
+        """Open a stream, which the caller must close. It ends with any of `sign_ins`, or at `good_until`."""
         if self._closed:
             raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
         mine = self._streams.setdefault(reader.user_id, set())
-        # Those of single calls are counted by themselves: an agent that opens many must not keep the person out.
+        # Streams of single calls are counted apart: an agent that opens many must not lock the person out.
         of_a_call = reader.wanted is not None
         if sum(stream.of_a_call is of_a_call for stream in mine) >= STREAMS_PER_USER:
             raise TooMany(
@@ -246,26 +245,26 @@ class StreamManager:
                 stream.close()
 
     def end(self, user_id: str, sign_in: str) -> int:
-        """End what is read with this sign-in of the page; how many that were."""
+        """End the streams of this page sign-in; return their number."""
         of_it = [stream for stream in self._streams.get(user_id, ()) if sign_in in stream.sign_ins]
         for stream in of_it:
             stream.close()
         return len(of_it)
 
     def count(self) -> int:
-        """How many streams are open."""
+        """Number of open streams."""
         return sum(len(streams) for streams in self._streams.values())
 
     async def _start(self, stream: FeedStream, reader: Reader) -> None:
-        # Listening begins before the head is read, so that nothing can fall between the two.
+        # Listen before reading the head, so that no event is missed in between.
         stream.on_close.append(self._bus.listen(feed_topic(reader.project_id), stream.hear))
         head = await self._store.feed.head(reader.project_id)
         wanted = reader.last_event_id
-        # A number we never gave (the record was put back or replaced): its reader knows nothing of this feed.
+        # A number beyond the head is not from this feed: the record was restored or replaced.
         resumed = wanted is not None and wanted <= head
         stream.start_at(wanted if wanted is not None and resumed else head)
         if reader.client is not None:
-            # Registered only now, so that whatever is sent to this client from here on arrives on this stream.
+            # Registered only now, so that everything sent to this client from here on arrives on this stream.
             stream.on_close.append(self._presence.connect(reader.client))
             await self._executor.client_connected(reader.client, resumed=resumed)
 
@@ -284,11 +283,11 @@ def _frames(events: Iterable[StoredEvent]) -> bytes:
 
 
 class Attendance:
-    """Tells a project's feed which machines are there, as they come and go.
+    """Reports the connected machines to a project's feed, as they come and go.
 
-    A machine that comes is told at once, one that goes after a moment: most of those that go are back by then. However
-    often clients connect, a project hears of it about once a second, and only of what is different then. Nothing is
-    told while the server closes: that its clients leave is no news of theirs.
+    An arrival is reported at once, a departure after a moment: most clients are back by then. However often clients
+    connect, a project hears of it about once a second, and only of differences. Nothing is reported while the server
+    closes: its clients leave because of it.
     """
 
     def __init__(self, store: Store, presence: Presence, pause: float = PAUSE_SECONDS) -> None:
@@ -296,15 +295,15 @@ class Attendance:
         self._presence = presence
         self._pause = pause
         self._told: dict[str, list[Machine]] = {}
-        """What each project's feed was told last; not there: nobody."""
+        """Machines last reported to each project; absent if there were none."""
         self._telling: dict[str, asyncio.Task[None]] = {}
         presence.on_change = self._changed
 
     def close(self) -> None:
-        """Say nothing any more. May be called twice."""
+        """Report nothing more. May be called twice."""
         self._presence.on_change = None
         for task in self._telling.values():
-            task.cancel()  # what has reached the store by now is written all the same
+            task.cancel()  # a write that has reached the store still completes
 
     async def wait_closed(self) -> None:
         self.close()
@@ -322,7 +321,7 @@ class Attendance:
             await asyncio.sleep(wait)
             await self._tell(project_id)
         finally:
-            # In the same breath as the last look: a change that comes now begins anew.
+            # No await since the last comparison: a change from here on starts a new task.
             del self._telling[project_id]
 
     async def _tell(self, project_id: str) -> None:
@@ -330,7 +329,7 @@ class Attendance:
             try:
                 await self._store.machines.tell(project_id, here)
             except STORAGE_ERRORS as error:
-                # The next change tries again; who asks for the list itself gets the truth meanwhile.
+                # The next change tries again; meanwhile the list of machines itself is correct.
                 log.error("a change of machines could not be told", project=project_id, error=str(error))
                 return
             if here:

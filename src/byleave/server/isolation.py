@@ -1,13 +1,13 @@
-"""UserIsolationMiddleware: the one place every request passes before a route sees it.
+"""UserIsolationMiddleware: every request passes it before a route sees it.
 
-It checks the host, verifies the token or the cookie, counts every byte of a body, adds the headers every answer
-carries, logs the request, and turns whatever went wrong into a problem. Plain ASGI, so that it costs next to nothing.
-It trusts nothing in a request but a verified token. Scopes and projects are the routes' (`dependencies`).
+It checks the host, verifies the token or the cookie, counts every byte of a body, adds the headers of every response,
+logs the request, and turns every error into a problem. Plain ASGI, so that it costs next to nothing.
+It trusts nothing in a request but a verified token. Routes check scopes and projects (`dependencies`).
 
-Pages of other origins may use this server with a bearer token, if the operator listed their origin. The list is
-compared whole and exactly, as browsers write an origin; `null`, other ports, other schemes and names that merely look
-alike are others. Credentials are never allowed: the cookie is for our own page. A page that is not listed learns
-nothing, not even that there is a list.
+Pages of other origins may use this server with a bearer token, if the operator listed their origin. Origins are
+compared whole and exactly, as browsers write them; `null`, other ports, other schemes and look-alike names do not
+match. Credentials are never allowed: the cookie is for our own page. A page that is not listed learns nothing, not even
+that there is a list.
 """
 
 import re
@@ -46,20 +46,20 @@ READABLE = b"Date, Retry-After"
 
 
 class Origins:
-    """The origins that were listed."""
+    """The origins the operator listed."""
 
     def __init__(self, listed: Iterable[str]) -> None:
         self._listed = frozenset(listed)
 
     def allowing(self, path: str, header: HeaderOf) -> list[tuple[bytes, bytes]]:
-        """The headers by which a browser lets a page of another origin read this answer."""
+        """Headers that let a page of another origin read this response."""
         if not self._listed or not path.startswith((API, FILES)):
             return []
-        # Also for those who are not listed: no cache may hand the answer for one to another.
+        # Also for unlisted origins: no cache may serve one origin's response to another.
         found = [(b"vary", b"Origin")]
         public = path.startswith(FILES)
         if public:
-            # The files are the same for everybody; a plain <link> or <script> does not even say where it is.
+            # The files are the same for everybody; a plain <link> or <script> does not even send its origin.
             found.append((b"cross-origin-resource-policy", b"cross-origin"))
         origin = header(b"origin")
         if origin in self._listed and (public or _has_bearer(header)):
@@ -70,7 +70,7 @@ class Origins:
         return found
 
     def is_preflight(self, path: str, header: HeaderOf) -> bool:
-        """True if a browser asks on behalf of a listed page what it may send."""
+        """True if this is the preflight request of a listed page."""
         return (
             path.startswith((API, FILES))
             and bool(header(b"access-control-request-method"))
@@ -78,15 +78,15 @@ class Origins:
         )
 
     def preflight(self, origin: str) -> Response:
-        """The answer to that, the same for every path: it tells nothing of what is there."""
+        """The response to a preflight, the same for every path: it does not tell which paths exist."""
         return Response(status_code=204, headers={"access-control-allow-origin": origin, **PREFLIGHT})
 
 
 def is_of(origin: str, host: str) -> bool:
-    """True if an origin is that of a page this host served."""
+    """True if a page of this origin was served by this host."""
     try:
         return urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:  # a bracket without its other
+    except ValueError:  # an unbalanced bracket
         return False
 
 
@@ -102,13 +102,13 @@ PAGE_POLICY = (
 )
 BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"
 HOST = re.compile(r"(?:\[([^][]*)\]|([^][:]*))(?::[0-9]{0,5})?")
-"""A name or a bracketed address, and a port: what else could follow is how one host is dressed up as another."""
+"""A name or a bracketed address, and a port: anything more could disguise one host as another."""
 PAGE_HINT = "Use the page this server serves, or a bearer token."
 PAGE_KEY = HEADER.lower().encode()
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PRIVATE = ("/my", "/mcp")
 PRIVATE_BELOW = ("/my/", "/mcp/")
-"""What needs a token, whoever asks and whether it is there or not."""
+"""Paths that always need a token, whether they exist or not."""
 
 _EVERYWHERE = [
     (b"x-content-type-options", b"nosniff"),
@@ -121,7 +121,7 @@ _PUBLIC = [*_EVERYWHERE, (b"cache-control", b"no-cache"), (b"content-security-po
 
 
 class Headers:
-    """A request's headers, as far as they decide anything. Those that must be alone are refused when given twice."""
+    """A request's headers. Those in `ALONE` are refused if given twice."""
 
     __slots__ = ("_found",)
 
@@ -173,7 +173,7 @@ class UserIsolationMiddleware:
             if private:
                 principal = await self._authenticate(scope["app"].state.parts, headers, scope["method"], host)
                 scope["byleave.principal"] = principal
-                # A user's agents share a room: their unfinished bodies must not hold up the machine's results.
+                # A user's agents share one limit: their unfinished bodies must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
             if scope["method"] not in SAFE_METHODS:
@@ -182,7 +182,7 @@ class UserIsolationMiddleware:
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
-        except Exception as error:  # the boundary: whatever went wrong, the user gets a problem and not a closed line
+        except Exception as error:  # the boundary: after any error the user gets a problem, not a closed connection
             if guarded.status:
                 raise
             await problem_response(error, scope)(scope, receive, guarded)
@@ -217,7 +217,7 @@ class UserIsolationMiddleware:
 
 
 class _Guarded:
-    """Adds the headers every answer carries, and remembers the status. What an answer says of itself comes first."""
+    """Adds the headers every response carries, unless it has its own, and remembers the status."""
 
     __slots__ = ("_headers", "_send", "more", "status")
 
@@ -225,7 +225,7 @@ class _Guarded:
         self._send = send
         self._headers = headers
         self.more: list[tuple[bytes, bytes]] = []
-        """Those that depend on the request."""
+        """Headers that depend on the request."""
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -239,12 +239,12 @@ class _Guarded:
 
 
 def is_private(path: str) -> bool:
-    """True if a path needs a token, whether there is anything or not."""
+    """True if a path needs a token, whether it exists or not."""
     return path in PRIVATE or path.startswith(PRIVATE_BELOW)
 
 
 def check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:
-    """A browser sends the cookie along with requests other pages make; those are not the user's."""
+    """Refuse requests of other pages: a browser adds our cookie to them, but they are not the user's."""
     site = headers.get(b"sec-fetch-site")
     if site and site not in (("same-origin", "none") if method in SAFE_METHODS else ("same-origin",)):
         raise RefusedError("Another page made this request.", hint=PAGE_HINT)
@@ -260,13 +260,13 @@ def check_same_origin(headers: Headers, method: str, host: str, *, needs_json: b
 
 
 def check_no_page(headers: Headers) -> None:
-    """A browser says which page posts, and brings the cookie; a program does neither."""
+    """Refuse requests of pages: a browser sends the page's origin or a cookie, a program sends neither."""
     if headers.get(b"origin") or headers.get(b"cookie") or headers.get(b"sec-fetch-site") not in ("", "none"):
         raise RefusedError("A page made this request; only programs may.", hint="Open the link in a browser instead.")
 
 
 def unlogged(endpoint: Endpoint) -> Endpoint:
-    """Log an endpoint's requests only when one goes wrong; the record tells of the tool calls."""
+    """Log only the failed requests of an endpoint; the record has the tool calls."""
     setattr(endpoint, UNLOGGED, True)
     return endpoint
 

@@ -1,8 +1,8 @@
 """Errors as RFC 9457 problem+json, in one place.
 
-Whatever goes wrong leaves the server as a `Problem`: a sentence, a hint, and with a conflict what already holds. What
-is our own fault is logged under an id and told without its inside; nothing here ever puts a body, a parameter, a
-token or a traceback on the wire.
+Every error leaves the server as a `Problem`: a sentence, a hint, and with a conflict the state that holds. An internal
+error is logged under an id and sent without details; nothing here ever puts a body, a parameter, a token or a traceback
+on the wire.
 """
 
 import json
@@ -31,13 +31,13 @@ RETRY_SECONDS = "5"
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Error responses of a route, for its description."""
+    """Error responses of a route, for the OpenAPI description."""
     content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 def _wrong_form(complaints: Sequence[Any]) -> WrongForm:
-    """What FastAPI says against a request, field by field, without the input: it may hold a secret."""
+    """FastAPI's validation errors, field by field, without the input: it may contain a secret."""
     errors: list[JsonObject] = [
         {"field": ".".join(str(part) for part in complaint["loc"][1:]), "message": complaint["msg"]}
         for complaint in complaints[:20]
@@ -52,11 +52,11 @@ def _wrong_form(complaints: Sequence[Any]) -> WrongForm:
 
 
 def problem_response(error: Exception, scope: Scope) -> Response:
-    """The answer for any error of a request."""
+    """Make the response for any error of a request."""
     if isinstance(error, RequestValidationError):
         error = _wrong_form(error.errors())
     elif isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names the methods of the first route of this path only.
+        # Starlette names only the methods of the first route with this path.
         routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
         error = MethodNotAllowed(scope["method"][:20], sorted({method for route in routes for method in route.methods}))
     if isinstance(error, ByleaveError):
@@ -79,7 +79,7 @@ def problem_response(error: Exception, scope: Scope) -> Response:
 
 
 def _of_byleave(error: ByleaveError) -> Response:
-    # A setting that is wrong is the operator's business: for who asks, the server is not available.
+    # A wrong setting concerns the operator: to the caller the server is unavailable.
     status = 503 if isinstance(error, ConfigurationError) else error.status_code
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
@@ -108,6 +108,6 @@ def _response(
     sent = dict(headers or {})
     if status == 503:
         sent["Retry-After"] = RETRY_SECONDS
-    # Written by hand into ASCII: a message may quote what no UTF-8 can say.
+    # Encoded as ASCII: a message may quote lone surrogates, which UTF-8 cannot encode.
     body = json.dumps(problem.model_dump(mode="python", exclude_none=True), separators=(",", ":")).encode("ascii")
     return Response(body, status, headers=sent, media_type=PROBLEM_TYPE)

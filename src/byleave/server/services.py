@@ -1,7 +1,7 @@
-"""The parts a running server is made of, opened in order and closed in reverse.
+"""Services of a running server, opened in order and closed in reverse.
 
-Everything a route needs hangs here; nothing is global, so that two servers can live in one process. Without the
-`agents` extra there is no worker, and a chat message is answered with how to install one.
+Routes find everything they need here; nothing is global, so that two servers can run in one process. Without the
+`agents` extra there is no worker, and the answer to a chat message says how to install it.
 """
 
 import asyncio
@@ -44,19 +44,19 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Worker(Protocol):
-    """What works on runs."""
+    """Worker that processes runs."""
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
 
     def agents(self, project_id: str) -> list[AgentInfo]:
-        """Those that work on a project's messages."""
+        """Agents available for a project's messages."""
         ...
 
 
 class OnDemand(Protocol):
-    """A part that is opened when it is first asked for."""
+    """A service that is opened on first use."""
 
     async def close(self) -> None: ...
 
@@ -78,21 +78,21 @@ class Services:
     machines: Machines
     attendance: Attendance
     signing: SharedSecret
-    """Signs what this server issues itself, and proves that it is this server."""
+    """Signs the tokens this server issues itself, and proves its identity."""
     own_rules: tuple[PolicyText, ...] = ()
-    """The server's own layers, as they were written when it started."""
+    """The server's own layers, as read when it started."""
     sign_in: SignIn = field(default_factory=SignIn)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the server is asked to stop: whoever only waits answers at once."""
+    """Set when the server is asked to stop: requests that only wait then answer at once."""
 
     waiting: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
     observer: Observer | None = None
     """Only while telemetry is on."""
     on_demand: dict[str, OnDemand] = field(default_factory=dict[str, OnDemand])
-    """Services that were opened when they were first asked for, by name."""
+    """Services opened on first use, by name."""
 
     def begin_closing(self) -> None:
-        """End what would never end by itself: streams, and requests that wait."""
+        """End everything that would not end by itself: streams and waiting requests."""
         self.closing.set()
         while self.waiting:
             self.waiting.pop().reschedule(0)
@@ -101,7 +101,7 @@ class Services:
 
     @contextlib.asynccontextmanager
     async def until_closing(self, hint: str) -> AsyncGenerator[None]:
-        """What waits in here is Unavailable once the server is asked to stop. Costs no task: it is the hot path."""
+        """Raise Unavailable in the block once the server is asked to stop. Needs no task: this is the hot path."""
         if self.closing.is_set():
             raise Unavailable("The server is shutting down.", hint=hint)
         limit = asyncio.timeout(None)
@@ -131,7 +131,7 @@ class Services:
 
 
 async def open_services(settings: ServerSettings) -> Services:
-    """Open everything the settings name; what is wrong with them is a ConfigurationError."""
+    """Open everything the settings name; raise ConfigurationError if they are wrong."""
     verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
@@ -188,7 +188,7 @@ def _own_rules(settings: ServerSettings) -> tuple[PolicyText, ...]:
 
 
 def _gate(settings: ServerSettings, own_rules: tuple[PolicyText, ...]) -> Gate:
-    """The server's own rules: the operator's list of commands, and the organisation's policy."""
+    """Make the gate from the operator's list of commands and the organisation's policy."""
     allowed = DEFAULT_COMMANDS if settings.allowed_commands is None else frozenset(settings.allowed_commands)
     try:
         layers = [parse_policy(text.text, text.layer, source=text.source) for text in own_rules]
@@ -197,7 +197,7 @@ def _gate(settings: ServerSettings, own_rules: tuple[PolicyText, ...]) -> Gate:
     for layer in layers:
         log.info("organisation's rules", source=layer.source, rules=len(layer.rules))
     gate = Gate(GateRules(allowed_commands=allowed, policy=Policy(layers)))
-    gate.commands.check()  # once, and loudly, before anybody relies on it
+    gate.commands.check()  # fails loudly at startup, before any call is judged
     return gate
 
 

@@ -1,8 +1,8 @@
 """The record: the only SQL in Byleave.
 
-State, the event that tells of it and its audit link are written in one transaction, and every change is a
-compare-and-set. What callers get are frozen rows (`records`); what others should know travels as a hint after the
-commit (`Database.on_commit`). Nothing here judges a call, talks to a client or waits for anyone.
+State, its event and its audit link are written in one transaction, and every change is a compare-and-set. Callers get
+frozen rows (`records`); others are told by a hint after the commit (`Database.on_commit`). Nothing here judges a call,
+talks to a client or waits for anyone.
 
 Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`.
 """

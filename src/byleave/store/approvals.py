@@ -1,12 +1,12 @@
 """Approvals: questions put to people, closed once, and the texts that writes would replace.
 
 Closing is one conditional update. Several executions may wait for one approval (identical calls join it). Functions
-that take a transaction or a ledger run inside the caller's; who is asked, and what an answer means, is for
-`byleave.calls` to say.
+that take a transaction or a ledger run inside the caller's; `byleave.calls` decides who is asked and what an answer
+means.
 
-A text too long for its question is kept beside it for a day, in `replaced_texts`. It is never a reason to lose a
-question: where a user has too much of it, texts of decided questions go first, and then a new text is not kept. The
-digest is what binds.
+A text too long for its question is stored beside it for a day, in `replaced_texts`. It is never a reason to lose a
+question: if a user has too much of it, texts of decided questions are deleted first, and then a new text is not stored.
+An approval is bound by the digest, not by the text.
 """
 
 import json
@@ -27,9 +27,9 @@ from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution
 
 APPROVAL_COLUMNS = columns(ApprovalRow)
 TEXT_SECONDS = 24 * 3600
-"""How long a replaced text is kept."""
+"""Time that a replaced text is kept."""
 MAX_TEXT_CHARACTERS = 32 * 1024 * 1024
-"""Most that is kept for one user."""
+"""Most characters kept for one user."""
 
 
 def approval_topic(approval_id: str) -> str:
@@ -39,19 +39,19 @@ def approval_topic(approval_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A person must be asked."""
+    """A question for a person."""
 
     description: str
     timeout_seconds: int
     suggestions: tuple[Suggestion, ...] = ()
-    """Rules that a yes for more than this call could save."""
+    """Rules that an answer for more than this call could save."""
     inspection: Inspection | None = None
-    """Small: the text of a long file that would be replaced is in `replaced`."""
+    """Without the text of a long file that would be replaced: that is in `replaced`."""
     replaced: str | None = None
     tool_params: JsonObject | None = None
-    """As the person sees them: what could act is not masked, and a mask says how much it covers. None: as recorded."""
+    """As the person sees them: text that could act is not masked, and a mask gives its length. None: as recorded."""
     runs_code: bool = False
-    """Code of the workspace runs: whatever changed there unseen may run along, and is named."""
+    """True if code of the workspace runs: unseen changes there may run too, and are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class NewApproval:
 
 
 class Approvals:
-    """The approvals' reads, and questions that stand alone."""
+    """The approvals' reads, and questions without an execution."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(self, new: NewApproval) -> ApprovalRow:
-        """Ask a question that no execution hangs on."""
+        """Ask a question without an execution."""
 
         def work(transaction: Transaction) -> ApprovalRow:
             now = transaction.now
@@ -128,7 +128,7 @@ class Approvals:
         )
 
     async def load(self, approval_id: str) -> ApprovalRow | None:
-        """By id alone: for waiters inside the server."""
+        """An approval by id alone: for waiters inside the server."""
 
         def work(transaction: Transaction) -> ApprovalRow | None:
             row = transaction.one(f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id", {"id": approval_id})  # noqa: S608 - column names are ours
@@ -137,7 +137,7 @@ class Approvals:
         return await self._database.read(work)
 
     async def decisions(self, approval_ids: Sequence[str | None]) -> dict[str, Decision]:
-        """Decisions of these questions, for those that ended. The caller has the executions they were asked for."""
+        """Decisions of those questions that are closed. The caller must own their executions: nothing is checked."""
         wanted = {each for each in approval_ids if each is not None}
 
         def work(transaction: Transaction) -> dict[str, Decision]:
@@ -157,8 +157,7 @@ class Approvals:
     async def replaced(
         self, approval_id: str, *, user_id: str, whole: Callable[[ApprovalRow], bool]
     ) -> tuple[ApprovalRow, str | None, JsonObject | None]:
-        """A question, the text its call would replace, and, where the `whole` call is wanted and still waits, its true
-        parameters."""
+        """Return a question, the text its call would replace, and its true parameters if `whole` and still stored."""
 
         def work(transaction: Transaction) -> tuple[ApprovalRow, str | None, JsonObject | None]:
             approval = own_approval(transaction, approval_id, user_id)
@@ -186,7 +185,7 @@ def put_question(
 ) -> ExecutionRow:
     """Ask about an execution, or join the identical question that already waits.
 
-    `unseen`: changes that the question names because nobody has seen them; None where no code would run.
+    `unseen`: changes that the question names because nobody has seen them; None if no code would run.
     """
     now, named = ledger.now, None if unseen is None else plain_json(unseen)
     row = ledger.transaction.one(
@@ -198,11 +197,11 @@ def put_question(
             "digest": execution.digest,
             "user_id": execution.user_id,
             "now": now,
-            # What was shown must be the same, too: a machine without a sandbox makes another question of it.
+            # The findings shown must be the same too: a machine without a sandbox makes it another question.
             "findings": execution.findings,
             "network": execution.network,
             "unseen": named or "-",
-            # Who asks is part of what was shown.
+            # The agent was shown too.
             "agent_id": execution.agent_id or "",
         },
     )
@@ -299,8 +298,8 @@ def count_pending(transaction: Transaction, user_id: str) -> int:
 def count_refusals(
     transaction: Transaction, session_id: str, digest: str, *, since: str, agent_id: str | None = None
 ) -> int:
-    """The number of times a person refused this call in a session. `agent_id`: only when this agent asked."""
-    # A write is the same call whatever it would replace: by its own digest, not by that of what was shown with it.
+    """Number of times a person refused this call in a session. `agent_id`: count only this agent's."""
+    # A write is the same call whatever it would replace: compare its own digest, not that of the question.
     row = transaction.one(
         "SELECT count(*) AS refusals FROM approvals AS a WHERE a.session_id = :session_id AND a.status = 'rejected' "
         "AND a.decided_at > :since AND (:agent_id IS NULL OR a.agent_id = :agent_id) "
@@ -312,7 +311,7 @@ def count_refusals(
 
 
 def last_code_review(transaction: Transaction, project_id: str) -> str:
-    """Time of the newest question that named unseen code and that a person approved; else ''."""
+    """Creation time of the newest approved question that named unseen code; '' if a person approved none."""
     row = transaction.one(
         "SELECT created_at FROM approvals WHERE project_id = :project_id AND unseen IS NOT NULL "
         "AND status = 'approved' AND decided_by LIKE 'person:%' ORDER BY created_at DESC LIMIT 1",
@@ -322,7 +321,7 @@ def last_code_review(transaction: Transaction, project_id: str) -> str:
 
 
 def close_pending(ledger: Ledger, approval_id: str, after: ApprovalStatus) -> None:
-    """Close a question if it is still open: a no-op for the second execution that joined it."""
+    """Close a question if it is still open; a no-op for the second execution that joined it."""
     row = ledger.transaction.one(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND status = 'pending'",  # noqa: S608 - column names are ours
         {"id": approval_id},
@@ -358,7 +357,7 @@ def close(
     grant_id: str | None = None,
     decided_from: AnsweredFrom | None = None,
 ) -> ApprovalRow:
-    """Close an open question, or raise ConflictError when somebody else has."""
+    """Close an open question, or raise ConflictError if somebody else has."""
     reach = scope if after is ApprovalStatus.APPROVED else None
     ledger.changing("approvals", approval.id)
     row = ledger.transaction.one(

@@ -1,9 +1,8 @@
-"""Projects, sessions and messages. A message opens a run in the same transaction, so neither is ever alone.
+"""Projects, sessions and messages. A message opens a run in the same transaction, so neither exists alone.
 
-Messages that are sent again because their answer was lost: found by the key their sender gave them.
-
-The key is kept with the message, in its transaction: either both are there or neither. The same key finds the same
-message and never makes another; with another message it is a conflict, and nothing is kept.
+A message that is sent again, because its answer was lost, is found by its sender's key. The key is stored in the
+message's transaction: either both exist or neither. The same key finds the same message and never makes another; with
+another message it is a conflict, and nothing is stored.
 """
 
 import hashlib
@@ -24,12 +23,12 @@ from .transitions import RUNS_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class MessageKey:
-    """The sender's name for one message, and what was sent under it."""
+    """The sender's key of one message, and the digest of what was sent."""
 
     key: str
     digest: str
     session_id: str | None
-    """As it was sent: None asks for a new session."""
+    """As sent: None asks for a new session."""
 
     @classmethod
     def of(cls, key: str, session_id: str | None, **sent: str | None) -> "MessageKey":
@@ -44,7 +43,7 @@ def sent_before(transaction: Transaction, user_id: str, project_id: str, key: Me
         "WHERE message_keys.project_id = :project_id AND message_keys.user_id = :user_id AND client_key = :key",
         {"project_id": project_id, "user_id": user_id, "key": key.key},
     )
-    # Who sent it without a session may have learned meanwhile which one it opened.
+    # A sender who gave no session may have learned the one it opened by now.
     if row is not None and (
         row["digest"] != key.digest or key.session_id not in (row["asked_session"], row["session_id"])
     ):
@@ -57,7 +56,7 @@ def sent_before(transaction: Transaction, user_id: str, project_id: str, key: Me
 
 
 def remember(transaction: Transaction, user_id: str, project_id: str, key: MessageKey, message_id: str) -> None:
-    """Keep under which key a message was sent."""
+    """Store the key of a message."""
     transaction.change(
         "INSERT INTO message_keys (project_id, user_id, client_key, digest, session_id, message_id) "
         "VALUES (:project_id, :user_id, :key, :digest, :session_id, :message_id)",
@@ -95,13 +94,13 @@ class Chat:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Owners never change, so a project once seen needs no second look. Bounded: cleared when it grows large.
+        # Owners never change, so they can be cached. Bounded: cleared when it grows large.
         self._owners: dict[str, str] = {}
 
     async def create_project(
         self, user_id: str, name: str, *, if_none: bool = False, actor: str | None = None
     ) -> ProjectRow:
-        """A new project. `if_none`: only for who has none yet; else their oldest. `actor`: left out, the user."""
+        """Create a project; with `if_none`, return the user's oldest if there is one. `actor` defaults to the user."""
 
         def work(transaction: Transaction) -> ProjectRow:
             if if_none and (known := _projects(transaction, user_id)):
@@ -121,7 +120,7 @@ class Chat:
         return await self._database.read(lambda transaction: _projects(transaction, user_id))
 
     async def owns(self, user_id: str, project_id: str) -> bool:
-        """True if this project is this user's: asked on every request."""
+        """True if this project is this user's. Called on every request."""
         owner = self._owners.get(project_id)
         if owner is None:
             project = await self.project(project_id)
@@ -143,7 +142,7 @@ class Chat:
         return await self._database.read(work)
 
     async def remember_machine(self, project_id: str, workspace: str | None, isolation: str | None) -> None:
-        """Keep what the connected client says of its machine."""
+        """Store the workspace and isolation that the connected client declared."""
         await self._database.write(
             lambda transaction: transaction.change(
                 "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",
@@ -160,7 +159,7 @@ class Chat:
         return await self._database.write(work)
 
     async def ensure_session(self, session_id: str, user_id: str, project_id: str, agent_id: str) -> SessionRow:
-        """The session of an agent with this id, made by it if it is not there yet."""
+        """Return an agent's session with this id; create it if there is none."""
 
         def work(transaction: Transaction) -> SessionRow:
             with Ledger(transaction, project_id) as ledger:
@@ -171,7 +170,7 @@ class Chat:
         return await self._database.write(work)
 
     async def session(self, session_id: str, *, user_id: str | None = None) -> SessionRow:
-        """With `user_id`, only if it is theirs."""
+        """A session; with `user_id`, only if it is theirs."""
         return await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
 
     async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
@@ -192,8 +191,8 @@ class Chat:
     async def message_page(
         self, user_id: str, session_id: str, limit: int, before: str | None = None
     ) -> tuple[list[MessageRow], bool]:
-        """The newest messages of a session, or of those before one of them; oldest first. And whether there are older
-        ones. In the order they were written, whatever their clocks say."""
+        """Return a session's newest messages (`before`: those before that one), oldest first, and True if there are
+        older ones. Ordered by position, whatever their clocks say."""
 
         def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
             load_session(transaction, session_id, user_id)
@@ -222,8 +221,8 @@ class Chat:
         key: MessageKey | None = None,
         actor: str | None = None,
     ) -> Posted:
-        """A user's message: stored, announced, and a run made ready for it. One that was sent before is answered with
-        what it became then. `actor`: who the record names as its sender; left out, the user."""
+        """Store a user's message, announce it and make a run ready for it; a message that was sent before returns its
+        earlier result. `actor`: the sender in the record; defaults to the user."""
         sender = actor or f"user:{user_id}"
 
         def work(transaction: Transaction) -> Posted:
@@ -314,7 +313,7 @@ def add_message(
 
 
 def _title(content: str) -> str:
-    """The first words of a message, whole ones where they are of any usual length."""
+    """The first words of a message, cut between words unless they are very long."""
     words = " ".join(content[: 10 * TITLE_CHARACTERS].split()) or "Untitled"
     if len(words) <= TITLE_CHARACTERS:
         return words
@@ -333,7 +332,7 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
 
 
 def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow, actor: str) -> SessionRow:
-    """Keep a session that begins now; nothing where one with its id is there already."""
+    """Insert a session that begins now, unless one with its id exists."""
     session = session._replace(created_at=transaction.now)
     values = session._asdict()
     if transaction.change(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values):
@@ -374,13 +373,13 @@ def _add_run(
 
 
 def workspace_of(transaction: Transaction, project_id: str) -> str | None:
-    """The directory a project's last client was in."""
+    """The directory of a project's last client."""
     row = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
     return row["workspace"] if row else None
 
 
 def projects_in_same_workspace(transaction: Transaction, user_id: str, project_id: str) -> list[tuple[str, str | None]]:
-    """The project, and the user's others whose client was last in the same directory: id and workspace."""
+    """Ids and workspaces of the project and of the user's others whose last client was in the same directory."""
     rows = transaction.all(
         "SELECT id, workspace FROM projects WHERE user_id = :user_id AND (id = :project_id OR workspace = "
         "(SELECT workspace FROM projects WHERE id = :project_id)) ORDER BY id",

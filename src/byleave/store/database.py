@@ -1,4 +1,4 @@
-"""The interface of a database to the store, and hints that leave it after a commit.
+"""The interface between the store and its database, and the hints sent after a commit.
 
 A unit of work is a plain function of a `Transaction`; the dialect decides on which thread and connection it runs.
 SQL is written once, with `:name` parameters and in the part of the language both dialects share; the few
@@ -32,7 +32,7 @@ class Transaction(Protocol):
 
     @property
     def seal_keys(self) -> tuple[bytes, ...]:
-        """Seals the heads of audit chains: the first one does, those after it did before."""
+        """Keys of the audit chains' seals: the first one seals, the others are earlier keys that are still accepted."""
         ...
 
     def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None: ...
@@ -40,13 +40,13 @@ class Transaction(Protocol):
     def all(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Row]: ...
 
     def change(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
-        """Execute and say how many rows it touched."""
+        """Execute and return the number of rows changed."""
         ...
 
     def change_many(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> None: ...
 
     def hint(self, topic: str, fact: object | None = None) -> None:
-        """Say something to others once this has committed; nobody hears it otherwise."""
+        """Send a hint once this has committed; none is sent otherwise."""
         ...
 
 
@@ -63,8 +63,8 @@ class Database(Protocol):
     ) -> Result:
         """Run one unit in a transaction.
 
-        `relaxed`: answered when committed, not only when on the disk: for what does no harm if a power cut takes it.
-        `heavy`: carries a file's worth of data.
+        `relaxed`: answered when committed, before it is on the disk: for data that a power cut may take without harm.
+        `heavy`: carries as much data as a file.
         """
         ...
 

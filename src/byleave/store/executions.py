@@ -1,12 +1,11 @@
-"""Executions: reading them back, what clients and people do to one that is under way, and their undo.
+"""Executions: reading them, what clients and people do to open ones, and their undo.
 
-Each method is one transaction. How a call begins, is asked about, settles and expires is decided in `byleave.calls`,
-which takes the edges in `transitions` inside transactions of its own; the functions at the end serve those.
-`tests/store` holds the failure matrix for this module.
+Each method is one transaction. `byleave.calls` decides how a call begins, is asked about, settles and expires, and
+takes the edges in `transitions` inside transactions of its own; the functions at the end serve those. `tests/store` has
+the failure matrix for this module.
 
-Of an undo the record knows who asked which machine, and that it was done: a link in the audit chain before the request
-is sent and one after it was carried out. A report counts only when that first link is there, and only once. Nothing
-here keeps a file's content.
+The record of an undo is one audit link before the request is sent, with who asked which machine, and one after it was
+carried out. A report counts only if the first link exists, and only once. Nothing here keeps a file's content.
 """
 
 import json
@@ -35,12 +34,12 @@ LONGEST_PARSED = 4 * 1024**2
 PAGE_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
     " result,",
     f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
-    # What a command changed and what to know of it is short, and must not get lost with its output.
+    # A command's changes and notes are short, and must not be lost with its output.
     f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} "
     "THEN json_set(json_remove(result, '$.stdout', '$.stderr'), '$.shortened', json('true')) "
     """ELSE '{"shortened":true}' END AS result,""",
 )
-"""A page of whole files would be too much: a long result is left out, and found with the execution itself."""
+"""A page of whole files would be too large: a long result is left out, and read with the execution itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ class HistoryFilter:
     cursor: str | None = None
     limit: int = 50
     counted: bool = True
-    """Also count all of them, which reads them all."""
+    """True to count all matches, which reads them all."""
 
 
 class Depths(NamedTuple):
-    """Counts of what waits."""
+    """Numbers of waiting executions, questions and runs."""
 
     client: int = 0
     """Executions that may run and have no client yet."""
@@ -83,11 +82,11 @@ class Executions:
         return await self._database.read(lambda transaction: own_execution(transaction, execution_id, user_id))
 
     async def load(self, execution_id: str) -> ExecutionRow | None:
-        """By id alone: for waiters that already know whose it is."""
+        """An execution by id alone: for waiters that already know whose it is."""
         return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
 
     async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
-        """A page, newest first; how many there are in all; where to go on."""
+        """Return a page, newest first, the total number, and the cursor of the next page."""
         return await self._database.read(lambda transaction: _page(transaction, wanted))
 
     async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
@@ -127,7 +126,7 @@ class Executions:
         return [row["project_id"] for row in rows]
 
     async def awaiting_inspection(self) -> list[tuple[str, str | None]]:
-        """Calls that wait for a client to look: the project, and the client that was asked."""
+        """Project and asked client of each call that waits for an inspection."""
         rows = await self._rows(
             f"SELECT DISTINCT project_id, client_id FROM tool_executions WHERE {OPEN} AND status = 'PENDING'"  # noqa: S608 - made of our own words alone
         )
@@ -137,13 +136,13 @@ class Executions:
         return await self._database.read(lambda transaction: list(transaction.all(sql, {"now": transaction.now})))
 
     async def pending(self, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
-        """Calls that wait for an inspection, but for those that a client `elsewhere` looks at."""
+        """Calls that wait for an inspection, except by a client in `elsewhere`."""
         return await self._database.read(lambda transaction: _pending(transaction, project_id, elsewhere))
 
     async def request_inspections(
         self, project_id: str, client_id: str, elsewhere: frozenset[str] = frozenset()
     ) -> int:
-        """Ask a client about every call that waits for an inspection, but for those of clients `elsewhere`."""
+        """Ask a client about every call that waits for an inspection, except by a client in `elsewhere`."""
 
         def work(transaction: Transaction) -> int:
             found = _pending(transaction, project_id, elsewhere)
@@ -156,7 +155,7 @@ class Executions:
         return await self._database.write(work)
 
     async def dispatch_waiting(self, project_id: str, client_id: str) -> list[ExecutionRow]:
-        """A client is there: everything approved that waited for one goes to it, in order."""
+        """Dispatch all approved calls that waited for a client to this one, in order."""
 
         def look(transaction: Transaction) -> list[tuple[str, int]]:
             rows = transaction.all(
@@ -181,9 +180,9 @@ class Executions:
         return sent
 
     async def repeat_signals(self, project_id: str, client_id: str) -> int:
-        """A client came back without knowing where it was: say again what it should be doing.
+        """Repeat the signals of a client that came back without its position in the feed.
 
-        What was cancelled meanwhile is not said again: it may never have started, and must not now.
+        A call that was cancelled meanwhile gets none: it may never have started, and must not now.
         """
 
         def work(transaction: Transaction) -> int:
@@ -193,7 +192,7 @@ class Executions:
                 for execution in running:
                     if execution.cancel_requested:
                         _end_cancelled(ledger, execution, f"client:{client_id}")
-                    elif execution.queued:  # its queue is gone with what the client knew
+                    elif execution.queued:  # the client lost its queue
                         transitions.signal(ledger, transitions.start(ledger, execution, self._waits))
                     else:
                         transitions.signal(ledger, execution)
@@ -204,7 +203,7 @@ class Executions:
     async def queued(
         self, execution_ids: Iterable[str], *, user_id: str, project_id: str, client_id: str | None
     ) -> None:
-        """Its client has not begun with these: their time does not run. Others' and ended ones are passed over."""
+        """Stop the clock of calls that wait in their client's queue; skip calls of others and ended ones."""
 
         def work(transaction: Transaction) -> None:
             with Ledger(transaction, project_id) as ledger:
@@ -221,7 +220,7 @@ class Executions:
         await self._database.write(work)
 
     async def start(self, execution_id: str, *, user_id: str, project_id: str, client_id: str | None) -> ExecutionRow:
-        """Its client begins with a call that was queued; ConflictError when it is not wanted any more."""
+        """Start the clock of a queued call; raise ConflictError if it is no longer wanted."""
 
         def work(transaction: Transaction) -> ExecutionRow:
             execution = own_execution(transaction, execution_id, user_id, project_id)
@@ -239,7 +238,7 @@ class Executions:
     async def append_output(
         self, execution_id: str, *, user_id: str, project_id: str, client_id: str, stream: str, text: str, sequence: int
     ) -> bool:
-        """A piece of output of a running command; False when it is a repeat or comes too late."""
+        """Announce a piece of a running command's output; False if it is a repeat or too late."""
 
         def work(transaction: Transaction) -> bool:
             execution = own_execution(transaction, execution_id, user_id, project_id)
@@ -269,9 +268,9 @@ class Executions:
     async def cancel(
         self, execution_id: str, *, user_id: str, actor: str, connected: frozenset[str] | None = None
     ) -> ExecutionRow:
-        """Cancel it: at once when it has not started, by a signal to the client when it runs.
+        """Cancel an execution: at once if it has not started, by a signal to its client if it runs.
 
-        `connected`: who is here now; a client that is not cannot be told, so its call ends at once.
+        `connected`: clients connected now; any other cannot be signalled, so its call ends at once.
         """
         return await self._database.write(
             lambda transaction: _cancel(
@@ -280,7 +279,7 @@ class Executions:
         )
 
     async def depths(self) -> Depths:
-        """Count what waits now."""
+        """Count the waiting executions, questions and runs."""
 
         def work(transaction: Transaction) -> Depths:
             client = transaction.one(
@@ -314,7 +313,7 @@ def own_execution(
     transaction: Transaction, execution_id: str, user_id: str, project_id: str | None = None
 ) -> ExecutionRow:
     """A user's execution, or NotFound."""
-    # The owner is part of the question, so that another user's row is not even read.
+    # The query names the owner, so that another user's row is not even read.
     row = transaction.one(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
         {"id": execution_id, "user_id": user_id},
@@ -327,7 +326,7 @@ def own_execution(
 def overdue_executions(transaction: Transaction, spared: frozenset[str] | None) -> list[ExecutionRow]:
     """Open executions past their deadline, at most 200.
 
-    `spared`: clients whose running executions are left out; None: all clients.
+    `spared`: clients whose running executions are left out; None for all clients.
     """
     due, names = _due(spared)
     rows = transaction.all(
@@ -378,7 +377,7 @@ def cancel_run_calls(
 def _cancel(
     transaction: Transaction, execution: ExecutionRow, actor: str, connected: frozenset[str] | None
 ) -> ExecutionRow:
-    """→ FAILED when it has not started or its client is away; ask its client to stop it when it runs."""
+    """→ FAILED if it has not started or its client is away; if it runs, signal its client to stop it."""
     if execution.status.ended:
         raise ConflictError(f"This execution is {execution.status} already.", state=execution.status.value)
     with Ledger(transaction, execution.project_id) as ledger:
@@ -405,7 +404,7 @@ def _cancel(
 
 
 def _end_cancelled(ledger: Ledger, execution: ExecutionRow, actor: str) -> ExecutionRow:
-    """EXECUTING → FAILED for a call whose client cannot be asked to stop it: it is never signalled again."""
+    """EXECUTING → FAILED for a call whose client cannot be told to stop it; it is never signalled again."""
     return transitions.end(
         ledger,
         execution,
@@ -442,7 +441,7 @@ def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Executi
 
 
 LOOK_BACK = 20_000
-"""How many links before the newest a request may lie: reports come within seconds, or after a reconnection."""
+"""Newest links searched for a request: reports come within seconds, or after a reconnection."""
 
 
 class Undos:
@@ -496,7 +495,7 @@ class Undos:
         await self._database.write(work)
 
     async def record_failure(self, execution: ExecutionRow, request_id: str, *, actor: str, problem: str) -> None:
-        """The client says that one it was asked to carry out came to nothing, or stopped in the middle."""
+        """Record that an undo failed or stopped in the middle, as its client reports."""
 
         def work(transaction: Transaction) -> None:
             known = _links(transaction, execution, request_id)
@@ -511,7 +510,7 @@ class Undos:
     async def record(
         self, execution: ExecutionRow, request_id: str, *, actor: str, undo_id: str | None, files: int
     ) -> bool:
-        """The client carried it out: the audit link and the event, together. False when that is known already."""
+        """Record that the client carried an undo out, with its event; False if that is recorded already."""
 
         def work(transaction: Transaction) -> bool:
             known = _links(transaction, execution, request_id)
@@ -539,7 +538,7 @@ class Undos:
 
 
 def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -> set[str]:
-    """Actions the chain has recorded of one request."""
+    """Actions that the chain has recorded for one request."""
     rows = transaction.all(
         "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
         "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "

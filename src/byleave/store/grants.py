@@ -1,8 +1,8 @@
 """Grants: saved with an answer, counted per use, listed and revoked.
 
-Whether a grant covers a call is for `byleave.calls.grants` to say. A use is counted in the transaction that lets the
-call run, by a conditional update: a grant that was revoked, has expired or is used up lets nothing through, however
-many calls come at once.
+`byleave.calls.grants` decides if a grant covers a call, never this module. A use is counted in the transaction that
+lets the call run, by a conditional update: a grant that was revoked, has expired or is used up lets nothing through,
+however many calls come at once.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def grant_row(row: Row) -> GrantRow:
 
 @lru_cache(maxsize=4096)
 def _rule(text: str) -> GrantRule:
-    """Read once: every call that would ask is held against all rules of its session."""
+    """Parse a rule once: every call that would ask is compared with all rules of its session."""
     return GrantRule.model_validate_json(text)
 
 
@@ -91,14 +91,14 @@ class Grants:
     async def page(
         self, user_id: str, *, session_id: str | None = None, project_id: str | None = None, all_of_them: bool = False
     ) -> tuple[list[GrantRow], str]:
-        """A user's grants, newest first, and the time they were looked at; those in force unless all are wanted."""
+        """A user's grants in force (or all), newest first, and the time of the query."""
 
         def work(transaction: Transaction) -> tuple[list[GrantRow], str]:
             rows = transaction.all(
                 f"SELECT {GRANT_COLUMNS} FROM grants WHERE user_id = :user_id "  # noqa: S608 - column names are ours
                 "AND (:session_id IS NULL OR session_id = :session_id) "
                 "AND (:project_id IS NULL OR project_id = :project_id) "
-                # Those in force are all there, however many have ended since: what is not seen is not taken back.
+                # Ended grants must not crowd out those in force: nobody revokes a grant that is not listed.
                 f"AND (:all OR ({ACTIVE})) ORDER BY created_at DESC, id LIMIT :most",
                 {
                     "user_id": user_id,
@@ -114,7 +114,7 @@ class Grants:
         return await self._database.read(work)
 
     async def revoke(self, grant_id: str, *, user_id: str, actor: str) -> tuple[GrantRow, str]:
-        """Take a grant back. Calls it has let go are not called back."""
+        """Revoke a grant. Calls it has already let run go on."""
 
         def work(transaction: Transaction) -> tuple[GrantRow, str]:
             row = transaction.one(
@@ -247,7 +247,7 @@ def calls_without_question(
 ) -> Sequence[Row]:
     """Calls that ran without a person's answer, newest first, with the rule of the grant that let them.
 
-    By when they were approved: a call may have waited for long.
+    Ordered by their approval: a call may have waited long before it.
     """
     return transaction.all(
         "SELECT x.tool_name, x.tool_params, x.approved_at, x.risk_level, g.rule FROM tool_executions AS x "

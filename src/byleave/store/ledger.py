@@ -1,16 +1,16 @@
-"""A project's feed and audit chain: what one transaction adds to them, and reading the feed back.
+"""A project's feed and audit chain: one transaction's additions to them, and the feed's reads.
 
-Both hang on one counter row per project, which is locked while they are written: events are numbered without gaps
+Both depend on one counter row per project, which is locked while they are written: events are numbered without gaps
 in commit order, and each audit record carries the hash of the one before. Nothing may write those tables except
 through here, and nothing may change state without opening a ledger.
 
-A link carries the digest of every row its transaction wrote (`kept`), so that the rows can be held against the chain;
-and of a row that was there before, the digest it had then (`changing`): what somebody else did to it meanwhile shows.
-The chain's head is sealed with a key that is not in the database: who can write the file alone can cut nothing off.
+A link carries the digest of every row its transaction wrote (`kept`), so that rows can be checked against the chain,
+and the earlier digest of a row that it changed (`changing`), so that a change made by somebody else in between shows.
+The chain's head is sealed with a key that is not in the database: write access to the file is not enough to cut it.
 
 Signals are stored without their parameters; a reader gets them joined in, and only while the execution still waits for
 them: an old signal is never worth sending. A page is bounded in events and in characters, since readers are many and
-slow; what lies beyond it is not even loaded.
+slow; events beyond it are not even loaded.
 """
 
 import hashlib
@@ -47,19 +47,19 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
 }
 """The tables whose rows the chain covers, and the columns that change without a link.
 
-What is empty counts as not there, so that a column added later leaves the digests of older rows as they are.
+A NULL counts as absent, so that a column added later leaves the digests of older rows as they are.
 """
 LONG_CHARACTERS = 4096
 ADOPTED, UNSEALED = "adopted", "unsealed"
 ROWS_IN_A_LINK = 500
 PROJECTS = "projects"
-"""The name of the seal on which projects there are."""
+"""Name of the seal on the list of projects."""
 INSERT_EVENT = f"INSERT INTO events {placeholders((*StoredEvent._fields, 'created_at'))}"
 INSERT_LINK = f"INSERT INTO audit {placeholders(AuditRecord._fields)}"
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
 """Events addressed to one client, and the state in which they are still worth sending."""
 PAGE_CHARACTERS = 1024 * 1024
-"""A page ends with the event that reaches this: every reader that does not read holds a page or two."""
+"""A page ends with the event that reaches this: every stalled reader holds a page or two."""
 
 
 def feed_topic(project_id: str) -> str:
@@ -68,14 +68,14 @@ def feed_topic(project_id: str) -> str:
 
 
 def row_digest(table: str, row: Mapping[str, Any]) -> str:
-    """The digest of what a row says."""
+    """Digest of the covered columns of a row."""
     left_out = NOT_COVERED[table]
     parts = [table]
     for name in row.keys():  # noqa: SIM118 - sqlite3.Row iterates over its values
         value = row[name]
         if value is None or name in left_out:
             continue
-        # A type that no column of ours has is somebody else's doing, and makes another digest.
+        # A type that none of our columns has was written by somebody else, and changes the digest.
         text = value if isinstance(value, str) else str(int(value)) if isinstance(value, int) else repr(value)
         if len(text) > LONG_CHARACTERS:
             parts.append(f"{name}#{hashlib.sha256(text.encode()).hexdigest()}")
@@ -91,24 +91,24 @@ def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
 
 
 def is_sealed(transaction: Transaction, project_id: str, feed: Row) -> bool:
-    """True if this server wrote the head a project remembers."""
+    """True if this server wrote the stored head of a project's chain."""
     expected = (seal(key, project_id, feed["audit_seq"], feed["audit_hash"]) for key in transaction.seal_keys)
     return feed["audit_seal"] in expected
 
 
 def begin_chain(transaction: Transaction, project_id: str) -> None:
-    """A project's counter row, before its first record."""
+    """Insert a project's counter row, before its first record."""
     transaction.change(
         "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash, audit_seal) VALUES (:id, 0, 0, :genesis, :seal)",
         {"id": project_id, "genesis": GENESIS, "seal": seal(transaction.seal_keys[0], project_id, 0, GENESIS)},
     )
     known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
-    if known is not None and is_true_list(transaction, known):  # else it stays as it is: a fault that shows
+    if known is not None and is_true_list(transaction, known):  # else leave the fault visible
         _seal_list(transaction, _with(known["value"], project_id))
 
 
 def listed_projects(transaction: Transaction) -> str:
-    """A number for the set of all projects, whatever their order."""
+    """Digest of the set of all projects, independent of their order."""
     value = GENESIS
     for row in transaction.all("SELECT id FROM projects"):
         value = _with(value, row["id"])
@@ -140,7 +140,7 @@ def _seal_list(transaction: Transaction, value: str) -> None:
 
 
 def rows_of(transaction: Transaction, table: str, project_id: str, after: str = "") -> Iterator[Row]:
-    """A project's rows by id, one after the other: a single one may be a file's worth of text."""
+    """Yield a project's rows by id, loaded one at a time: one may be as large as a file."""
     project = "id" if table == "projects" else "project_id"
     beyond = ">" if after else ">="
     while row := transaction.one(
@@ -152,7 +152,7 @@ def rows_of(transaction: Transaction, table: str, project_id: str, after: str = 
 
 
 def adopt(transaction: Transaction) -> None:
-    """Take every row there is into its project's chain: for a record that is new, or from before chains had them."""
+    """Add every row to its project's chain: for a record that is new, or older than chains that cover rows."""
     _seal_list(transaction, listed_projects(transaction))
     for feed in transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds"):
         project_id = feed["project_id"]
@@ -170,7 +170,7 @@ def adopt(transaction: Transaction) -> None:
 
 
 def reseal(transaction: Transaction) -> None:
-    """Seal with today's key the heads that an earlier one had sealed."""
+    """Seal with the current key the heads that an earlier key sealed."""
     for feed in transaction.all("SELECT project_id, audit_seq, audit_hash, audit_seal FROM feeds"):
         if is_sealed(transaction, feed["project_id"], feed):
             _reseal(transaction, feed)
@@ -188,9 +188,9 @@ def _reseal(transaction: Transaction, feed: Row) -> None:
 
 
 def link_hash(previous_hash: str, record: AuditRecord) -> str:
-    """The hash of a record: over the one before and all of its own fields.
+    """Hash of a record: over the previous hash and all of its own fields.
 
-    The fields are joined by a character none of them can hold: ids and actors are printable, JSON escapes it.
+    The fields are joined by a character that none can contain: ids and actors are printable, JSON escapes it.
     """
     fields = (
         previous_hash,
@@ -253,7 +253,7 @@ class Ledger:
         self._links.append((action, actor, execution_id, approval_id, detail))
 
     def changing(self, table: str, row_id: str, columns: str = "*") -> None:
-        """A row is about to be changed: the chain remembers how it was found. `columns`: at least those it covers."""
+        """Note the digest of a row before it is changed. `columns`: at least those the chain covers."""
         name = f"{table}/{row_id}"
         if name in self._rows or name in self._was:
             return
@@ -262,7 +262,7 @@ class Ledger:
             self._was[name] = row_digest(table, row)
 
     def kept(self, table: str, row: Mapping[str, Any]) -> None:
-        """A row as this transaction leaves it, all of its columns: the chain vouches for it from now on."""
+        """Note the digest of a row, with all its columns, as this transaction leaves it: the chain covers it now."""
         self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
 
     def _write(self) -> None:
@@ -297,7 +297,7 @@ class Ledger:
             )
 
     def _chain(self, counter: Row) -> list[AuditRecord]:
-        """The links of this transaction, the first one hung on the head."""
+        """Make the links of this transaction, the first of which follows the head."""
         links, project_id, head = self._links, self._project_id, counter["audit_hash"]
         if self._rows:
             if not links:
@@ -306,8 +306,8 @@ class Ledger:
             if self._was:
                 links[-1][-1]["was"] = self._was
         if links and not is_sealed(self.transaction, project_id, counter):
-            # Somebody else wrote this head. Work goes on, but the chain says so from here on: a seal of ours on it
-            # would vouch for what was done to it.
+            # Somebody else wrote this head. Work goes on, but the chain says so from here on: our seal alone would
+            # confirm the tampering.
             log.error("the audit chain was changed from outside", project_id=project_id, record=counter["audit_seq"])
             links.insert(0, (UNSEALED, "server", None, None, {"head": head}))
         records: list[AuditRecord] = []
@@ -322,7 +322,7 @@ class Ledger:
 
 
 def inspected_params(tool_name: str, params: JsonObject) -> JsonObject:
-    """The parameters an inspection needs: of a write not the content, which travels once, when it may be written."""
+    """The parameters an inspection needs, without a write's content: that is sent once, when it may be written."""
     return {**params, "content": ""} if tool_name == "write_file" else params
 
 
@@ -342,10 +342,10 @@ class Feed:
         return await self._database.read(work)
 
     async def before(self, project_id: str, moment: str) -> int:
-        """The number of the newest event that is older than a moment, for a reader who wants everything since."""
+        """Number of the newest event before a moment, for a reader who wants everything since."""
 
         def work(transaction: Transaction) -> int:
-            # From the newest back: what is asked for is almost always recent.
+            # From the newest back: the moment is almost always recent.
             row = transaction.one(
                 "SELECT seq FROM events WHERE project_id = :project_id AND created_at < :moment "
                 "ORDER BY seq DESC LIMIT 1",
@@ -358,8 +358,8 @@ class Feed:
     async def after(
         self, project_id: str, seq: int, *, client_id: str | None, limit: int
     ) -> tuple[list[StoredEvent], int, bool]:
-        """Events past `seq` that this reader may see, the number up to which it has now seen everything, and whether
-        there may be more."""
+        """Return the events past `seq` that this reader may see, the number up to which it has now seen everything,
+        and True if there may be more."""
 
         def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool]:
             heads = transaction.all(

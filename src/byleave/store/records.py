@@ -1,4 +1,4 @@
-"""Rows as frozen values (named tuples: the quickest to make), and how they look on the wire.
+"""Rows as frozen values (named tuples, which are quickest to make), and their wire models.
 
 `true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
 true ones.
@@ -132,7 +132,7 @@ class ApprovalRow(NamedTuple):
     inspection: Inspection | None = None
     suggestions: tuple[Suggestion, ...] = ()
     unseen: str | None = None
-    """Unseen changes it named, as JSON; None where no code of the workspace would run."""
+    """Unseen changes it named, as JSON; None if no code of the workspace would run."""
     grant_id: str | None = None
     decided_from: AnsweredFrom | None = None
     tool_ids: tuple[str, ...] = ()
@@ -253,7 +253,7 @@ class ExecutionRow(NamedTuple):
         )
 
     def response_json(self) -> bytes:
-        """`to_response` as JSON, without taking the result apart and putting it together again."""
+        """`to_response` as JSON, without parsing and serializing the result again."""
         head = ToolResponse(
             tool_id=self.id,
             tool_name=self.tool_name,

@@ -1,9 +1,9 @@
-"""Runs: who works on one, how far it got, and how it ended.
+"""Runs: their worker, their progress and their end.
 
 A worker holds a run by a lease and a fence. The fence rises with every claim, and every write names it: a worker that
-was paused and lost its lease changes nothing any more. Runs of one session go in order, one at a time.
+was paused and lost its lease can change nothing. Runs of one session go in order, one at a time.
 
-A run parks when a call of its stays open for long: its history is kept already, so nothing but rows remains of it. The
+A run is parked if a call stays open for long: its history is stored already, so it needs no worker meanwhile. The
 transaction that ends its last open call makes it ready again (`transitions.end`).
 """
 
@@ -23,10 +23,10 @@ from .records import ExecutionRow, RunRow, columns, run_row
 from .transitions import OPEN_CALLS, RUNS_TOPIC
 
 RUN_COLUMNS = columns(RunRow)
-# A history is as large as what the agent read, and no list tells it.
+# A history is as large as all that the agent read, so lists leave it out.
 LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
 
-# Word for word the conditions of the indexes: runs are never taken away, and this is asked on the one writer.
+# Word for word the conditions of the indexes: runs are never deleted, and this query runs on the one writer.
 _OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
 _FIRST = (
     "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608 - made of our own words alone
@@ -65,7 +65,7 @@ class Runs:
         self._lease_seconds = lease_seconds
 
     async def recover(self) -> int:
-        """At the start of an embedded server nobody else can be working: every run is free again."""
+        """Free every run at the start of an embedded server, when no other worker can exist."""
 
         def work(transaction: Transaction) -> int:
             return transaction.change(
@@ -76,7 +76,7 @@ class Runs:
         return await self._database.write(work)
 
     async def claim(self, owner: str) -> RunRow | None:
-        """Take a run that fell to nobody, or else the oldest that is ready, when its session has none before it."""
+        """Claim a run whose lease lapsed, else the oldest ready one, if no earlier run of its session is open."""
 
         def work(transaction: Transaction) -> RunRow | None:
             row = transaction.one(
@@ -99,9 +99,9 @@ class Runs:
         return await self._database.write(work)
 
     async def renew(self, held: Iterable[tuple[str, int]]) -> frozenset[str]:
-        """Keep runs (id and fence) that are really being worked on; gives those that are somebody else's now.
+        """Renew the leases of these runs (id and fence); return those that were lost.
 
-        All in one transaction: one for each would take longer than a lease when there are many and the writer is busy.
+        All in one transaction: with many runs and a busy writer, one for each would take longer than a lease.
         """
         wanted = list(held)
 
@@ -120,11 +120,11 @@ class Runs:
         return await self._database.write(work) if wanted else frozenset()
 
     async def checkpoint(self, run_id: str, fence: int, history: str) -> None:
-        """Keep how far the run got, before the next step acts on it."""
+        """Store the run's history before its next step acts on it."""
 
         def work(transaction: Transaction) -> None:
             changed = transaction.change(
-                # A run that gets on is not a run that kills its worker: only attempts without a step count.
+                # A run that makes progress does not kill its worker: only attempts without a step count.
                 "UPDATE runs SET history = :history, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence "
                 "AND state = 'RUNNING'",
                 {"history": history, "now": transaction.now, "id": run_id, "fence": fence},
@@ -135,7 +135,7 @@ class Runs:
         await self._database.write(work)
 
     async def say(self, run: RunRow, text: str) -> None:
-        """A piece of the agent's text, as it streams."""
+        """Announce a piece of the agent's text as it streams."""
 
         def work(transaction: Transaction) -> None:
             check_claim(transaction, run.id, run.fence)
@@ -145,7 +145,7 @@ class Runs:
         await self._database.write(work)
 
     async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
-        """Tell what the run has used of its model so far."""
+        """Announce the run's model usage so far."""
 
         def work(transaction: Transaction) -> None:
             check_claim(transaction, run.id, run.fence)
@@ -184,7 +184,7 @@ class Runs:
         await self._database.write(work)
 
     async def fail(self, run: RunRow, *, error: str, hint: str | None = None, history: str | None = None) -> None:
-        """RUNNING → FAILED, with what went wrong. What it still has open is called off: nobody waits for it."""
+        """RUNNING → FAILED, with the error. Its open calls are cancelled: nobody waits for them."""
 
         def work(transaction: Transaction) -> None:
             _end(transaction, run, RunState.FAILED, history=history, error=error)
@@ -205,7 +205,7 @@ class Runs:
         await self._database.write(work)
 
     async def park(self, run: RunRow) -> RunState:
-        """Let go of a run until what it waits for has ended; READY when it has already."""
+        """Release a run until its open calls have ended; READY if they have already."""
 
         def work(transaction: Transaction) -> RunState:
             row = transaction.one(
@@ -225,7 +225,7 @@ class Runs:
         return await self._database.write(work)
 
     async def release(self, run: RunRow) -> None:
-        """Give a run back without having failed: an orderly stop is not an attempt."""
+        """Release a run that did not fail: an orderly stop is not an attempt."""
 
         def work(transaction: Transaction) -> None:
             transaction.change(
@@ -237,7 +237,7 @@ class Runs:
         await self._database.write(work)
 
     async def cancel(self, run_id: str, *, user_id: str, connected: frozenset[str] | None = None) -> list[ExecutionRow]:
-        """Stop a run, wherever it is, and everything it has open; its worker can begin nothing any more."""
+        """Stop a run in any state, and its open calls; its worker can begin nothing more."""
 
         def work(transaction: Transaction) -> list[ExecutionRow]:
             run = _own(transaction, run_id, user_id)
@@ -289,7 +289,7 @@ class Runs:
         return await self._database.read(work)
 
     async def earlier_history(self, run: RunRow) -> str | None:
-        """The newest earlier history of the session, for the next run to go on from."""
+        """The newest earlier history of the session, for the next run to continue."""
 
         def work(transaction: Transaction) -> str | None:
             row = transaction.one(
@@ -307,7 +307,7 @@ def fenced() -> ConflictError:
 
 
 def check_claim(transaction: Transaction, run_id: str | None, fence: int) -> None:
-    """Raise ConflictError when a worker's run was stopped or taken over."""
+    """Raise ConflictError if a worker's run was stopped or taken over."""
     mine = transaction.one(
         "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'", {"id": run_id, "fence": fence}
     )

@@ -1,20 +1,16 @@
-"""SQLite: one writer on the event loop, group commit, and the disk waited for elsewhere.
+"""SQLite: one writer on the event loop, group commit, and threads that wait for the disk.
 
-Units that are asked for in one turn of the loop share a transaction, each in a savepoint of its own, so that one
-failing unit takes none of its neighbours with it. The statements run on the loop (a thread would spend more time
-fighting for the interpreter than SQLite spends working); what waits for the disk does not: with full durability a
-`Syncer` thread flushes the log once for everything committed before it, and only then are hints sent and futures
-answered, in commit order. A unit may say that it need not be on the disk before it is answered (`relaxed`): it is
-kept by the next flush.
+Units of one turn of the loop share a transaction, each in a savepoint of its own, so that a failing unit takes no other
+with it. The statements run on the loop: a thread would spend more time waiting for the interpreter than SQLite spends
+working. Waiting for the disk does not: with full durability a `Syncer` thread flushes the log once for everything
+committed before it, and only then are hints sent and futures answered, in commit order. A `relaxed` unit is answered
+before it is on the disk; the next flush keeps it.
 
 A lock file keeps a second server out: two writers would each believe they are alone.
 
-The threads that wait for the disk, so that the event loop does not.
-
-`Worker` runs one thing after the other off the loop. `Syncer` flushes the write-ahead log, once for everything that
-was committed before, and moves a log that has grown long into the database file: most of it while writing goes on,
-then, when the writer pauses for it, the little that came meanwhile, so that the log starts anew. A file that load made
-much longer is cut then, also when nothing is written any more. Neither touches a row.
+`Worker` runs jobs in order off the loop. `Syncer` flushes the write-ahead log, and moves a long log into the database
+file: most of it while writing goes on, then the rest while the writer pauses, so that the log starts anew. A file
+that load made much longer is cut then, even when nothing is written any more. Neither touches a row.
 """
 
 import asyncio
@@ -43,15 +39,15 @@ Result = TypeVar("Result")
 LOG_BYTES = 8 * 1024 * 1024
 """A log longer than this is moved into the database file."""
 FLUSHES_BETWEEN_LOOKS = 100
-"""Flushes between two looks at the log's length."""
+"""Flushes between two checks of the log's length."""
 LOOK_SECONDS = 5.0
-"""Time from a commit to a look at the log's length, at the latest."""
+"""Time from a commit to a check of the log's length, at the latest."""
 CUT_FACTOR = 4
 """A file of so many times `LOG_BYTES` is cut when the log starts anew; a shorter one is faster written over."""
 
 
 class Worker:
-    """A thread that runs what it is given, in order."""
+    """A thread that runs jobs in order."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -65,7 +61,7 @@ class Worker:
         return future
 
     async def close(self) -> None:
-        """Finish what was given, then end."""
+        """Finish all jobs, then end the thread."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -91,10 +87,10 @@ def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
 
 
 class Syncer:
-    """Flushes the log when asked. At most one flush is under way; what is asked for meanwhile shares the next."""
+    """Flushes the log on request. At most one flush runs; requests that come meanwhile share the next."""
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop, *, flush: bool, pause: Callable[[], None]) -> None:
-        """`pause` is called when most of a long log was moved: the writer should call `start_anew` and wait."""
+        """`pause` is called when most of a long log was moved: the writer must then call `start_anew` and wait."""
         self._pause = pause
         self._log_path = f"{path}-wal"
         self._flush = flush
@@ -110,7 +106,7 @@ class Syncer:
         self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
 
     def request(self, done: Callable[[int, OSError | None], None], count: int) -> None:
-        """Flush, then say that the first `count` units are safe. Ignored while a flush runs: `done` asks again."""
+        """Flush, then report the first `count` units as safe. Ignored while a flush runs: `done` asks again."""
         if self._busy:
             return
         self._busy = True
@@ -149,7 +145,7 @@ class Syncer:
         self.look()
 
     def look(self) -> None:
-        """See whether the log has grown long, and move it if so."""
+        """Move the log into the database file if it has grown long."""
         if self._moving:
             return
         self._moving = True
@@ -185,7 +181,7 @@ class Syncer:
     def _checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> bool:
         try:
             self._connection.execute(f"PRAGMA wal_checkpoint({mode})")
-        except sqlite3.Error:  # a full disk, say: the log just grows until a later look succeeds
+        except sqlite3.Error:  # such as a full disk: the log grows until a later try succeeds
             return False
         return True
 
@@ -208,7 +204,7 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 
 MAX_BATCH = 64
-"""Most units in one transaction: bounds how long the loop is busy with them."""
+"""Most units in one transaction: limits the time that the loop is busy with them."""
 
 
 class SqliteTransaction:
@@ -238,7 +234,7 @@ class SqliteTransaction:
 
 @dataclass(slots=True)
 class _Unit:
-    """One piece of work on its way."""
+    """One unit of work and its result."""
 
     work: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
@@ -249,7 +245,7 @@ class _Unit:
     hints: list[Hint] = field(default_factory=list[Hint])
 
     def answer(self) -> None:
-        if self.future.done():  # the caller was cancelled; the work is committed all the same
+        if self.future.done():  # the caller was cancelled, but the work is committed
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -271,7 +267,7 @@ class SqliteDatabase:
         read_only: bool = False,
         seal_keys: tuple[bytes, ...] = (),
     ) -> None:
-        """`prepare` brings the tables up to date under the lock. `read_only` looks at a file that may be in use."""
+        """`prepare` migrates the tables under the lock. `read_only` reads a file that may be in use."""
         self.path = path
         self._on_commit = on_commit
         self._clock = clock
@@ -304,7 +300,7 @@ class SqliteDatabase:
     async def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
     ) -> Result:
-        # The unit is queued before the first await, so that callers who ask in an order are served in it.
+        # The unit is queued before the first await, so that calls are served in their order.
         if self._closed:
             raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
         if self.failure is not None:
@@ -320,7 +316,7 @@ class SqliteDatabase:
         return await self._reads.run(lambda: self._read(work))
 
     async def close(self) -> None:
-        """Commit what was asked for, then let go of the file."""
+        """Commit all waiting units, then close the file."""
         if self._closed:
             return
         self._closed = True
@@ -352,7 +348,7 @@ class SqliteDatabase:
             self._heavy.add_done_callback(lambda done: self._resume())
             return
         if self._units[0].heavy:
-            # A file's worth of text would hold up everybody: it gets a thread and the connection to itself.
+            # As much text as a file would hold up everybody: it gets a thread and the connection to itself.
             unit = self._units.popleft()
             self._heavy = asyncio.ensure_future(self._reads.run(lambda: self._commit([unit])))
             self._heavy.add_done_callback(lambda done: self._heavy_done(unit))
@@ -389,10 +385,10 @@ class SqliteDatabase:
                 connection.execute("ROLLBACK")
             for unit in batch:
                 unit.error, unit.hints = unit.error or self._sorted(error), []
-            self._pause_is_due = True  # moving the log into the file may be all the room there is
+            self._pause_is_due = True  # moving the log into the file may free the only room
 
     def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
-        """Without neighbours the transaction itself is the savepoint."""
+        """Run the only unit of a batch: the transaction itself is its savepoint."""
         transaction = SqliteTransaction(connection, self._clock(), self._seal_keys)
         try:
             unit.result = unit.work(transaction)
@@ -419,7 +415,7 @@ class SqliteDatabase:
         connection.execute("RELEASE unit")
 
     def _settle(self, batch: list[_Unit]) -> None:
-        """Answer in commit order: a unit that needs the disk holds back those behind it."""
+        """Answer units in commit order: one that waits for the disk holds back those behind it."""
         self._committed.extend(batch)
         while self._committed and (self._committed[0].relaxed or self._committed[0].error is not None):
             self._answer(self._committed.popleft())
@@ -427,24 +423,24 @@ class SqliteDatabase:
             self._syncer.request(self._flushed, len(self._committed))
 
     def _flushed(self, count: int, error: OSError | None) -> None:
-        """The first `count` units that wait are on the disk (or, with an error, nobody knows)."""
-        # After a failed flush the kernel may have dropped what it could not write, and would report the next one as
-        # good: nothing may be promised any more until somebody has looked at the disk and started again.
+        """Answer the first `count` units, which are on the disk; with an error that is unknown."""
+        # After a failed flush the kernel may have dropped the data it could not write, and would report the next flush
+        # as good: promise nothing more until somebody has checked the disk and restarted.
         self.failure = self.failure or error
         for _ in range(count):
             unit = self._committed.popleft()
             if error is not None and unit.error is None and not unit.relaxed:
                 unit.error, unit.hints = error, []
             self._answer(unit)
-        # Whoever is first now and need not wait is answered first: a flush is only ever under way for a unit that needs
-        # it, so nothing else takes units away before it is done.
+        # Units at the front that need not wait are answered first: a flush only ever runs for a unit that needs it, so
+        # nothing else takes units away before it is done.
         self._settle([])
 
     def _answer(self, unit: _Unit) -> None:
         for hint in unit.hints:
             try:
                 self._on_commit(hint)
-            except Exception as error:  # noqa: BLE001 - a listener's fault must not keep a caller waiting
+            except Exception as error:  # noqa: BLE001 - a listener's error must not keep a caller waiting
                 self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
         unit.answer()
 

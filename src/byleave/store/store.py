@@ -1,4 +1,4 @@
-"""The store, opened: one object with a part for each noun."""
+"""Store: opens the record; one object with a part for each table."""
 
 import os
 import sqlite3
@@ -32,7 +32,7 @@ SQLITE_HEADER = b"SQLite format 3\x00"
 
 
 class Store:
-    """Everything that is kept."""
+    """The open record."""
 
     def __init__(self, database: Database, settings: ServerSettings) -> None:
         self.database = database
@@ -57,7 +57,7 @@ class Store:
         on_commit: Callable[[Hint], None] = lambda hint: None,
         clock: Callable[[], str] = now,
     ) -> "Store":
-        """Open the database the settings name, bringing its tables up to date first.
+        """Open the database that the settings name, and migrate it first.
 
         `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted.
         """
@@ -109,7 +109,7 @@ class Store:
         return cls(database, settings)
 
     async def check_writable(self) -> None:
-        """Raise what keeps the record from being written, found out by writing: one page, which says what it said.
+        """Write one page with its old content, to raise any error that keeps the record from being written.
 
         A damaged page may be any other, so damage that was met once is raised until the next start.
         """
@@ -122,7 +122,7 @@ class Store:
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of an SQLite URL; anything else is not served yet."""
+    """The file of an SQLite URL; no other database is supported yet."""
     if not url.startswith(SQLITE_PREFIX) or len(url) == len(SQLITE_PREFIX):
         raise ConfigurationError(
             f"Byleave cannot keep its record in {url.split('://')[0]!r}.",
@@ -145,9 +145,9 @@ def told_in_words(path: Path) -> Generator[None]:
 
 
 def _prepare(path: Path) -> None:
-    """The record is its owner's alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode).
+    """Create the record for its owner alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode).
 
-    A file that is there and is no database is not ours: it is left exactly as it is.
+    An existing file that is no database is not ours, and is left unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

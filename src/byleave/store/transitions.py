@@ -1,8 +1,8 @@
-"""The one way an execution changes state: compare-and-set, with its event and its audit link.
+"""Transitions of executions: compare-and-set, with an event and an audit link. State changes nowhere else.
 
-`advance` refuses any edge the state machine does not have, and any change of a row that is no longer what the
-caller saw. The functions below it are the edges with a meaning. Each runs inside the caller's transaction and decides
-nothing: which edge to take, and why, is for `byleave.calls` to say.
+`advance` refuses any edge the state machine does not have, and any change of a row whose state is not what the caller
+saw. The other functions are the named edges. Each runs inside the caller's transaction and decides nothing:
+`byleave.calls` chooses the edge.
 """
 
 import json
@@ -37,13 +37,13 @@ EXECUTION_COLUMNS = columns(ExecutionRow)
 COVERED_COLUMNS = ", ".join(name for name in ExecutionRow._fields if name not in NOT_COVERED["tool_executions"])
 INSERT_EXECUTION = f"INSERT INTO tool_executions {placeholders(ExecutionRow._fields)}"
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
-"""Word for word the condition of the indexes of what is open: SQLite uses them for nothing else."""
+"""Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
 OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
 """True for a run with a call that has not ended."""
 DEADLINES_TOPIC = "deadlines"
-"""Told (with the time) when a deadline was set, so that whoever sleeps until the next one can look again."""
+"""Hint with the time of a new deadline, to wake whoever sleeps until the next one."""
 RUNS_TOPIC = "runs"
-"""Told when a run may be claimed."""
+"""Hint that a run may be claimed."""
 
 
 def execution_topic(execution_id: str) -> str:
@@ -55,7 +55,7 @@ class Waits(NamedTuple):
     """Seconds that executions may wait, from the settings."""
 
     client: float
-    """For a client to come."""
+    """For a client to connect."""
     result_grace: float
     """For a result, beyond the call's own time limit."""
     queue: float
@@ -64,7 +64,7 @@ class Waits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewExecution:
-    """A call as the gate left it."""
+    """A call after the gate."""
 
     id: str
     user_id: str
@@ -82,11 +82,11 @@ class NewExecution:
     network: bool
     timeout_seconds: int
     repeatable: bool
-    """The id was derived from the call, so it may be there already."""
+    """True if the id was derived from the call, so that it may exist already."""
     fence: int | None
-    """The claim under which a run's worker makes this call; a worker that lost the run begins nothing."""
+    """The claim of the run's worker; a worker that lost the run begins nothing."""
     changes_nothing: bool
-    """Running it leaves no trace on the machine."""
+    """True if running it leaves no trace on the machine."""
 
 
 def insert(
@@ -100,7 +100,7 @@ def insert(
     client_id: str | None = None,
     deadline: str | None = None,
 ) -> ExecutionRow:
-    """Insert a call in the first state it reaches, with the event and the audit link of its beginning."""
+    """Insert a call in its first visible state, with its event and audit link."""
     now = ledger.now
     row = ExecutionRow(
         id=new.id,
@@ -182,7 +182,7 @@ def insert_refused(ledger: Ledger, new: NewExecution, error: str, error_type: Er
 def insert_approved(
     ledger: Ledger, new: NewExecution, approved_by: str, client_id: str | None, waits: Waits
 ) -> ExecutionRow:
-    """PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and this is the hot path."""
+    """PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and it is the hot path."""
     if client_id is None:
         deadline = later(ledger.now, waits.client)
         return insert(ledger, new, ExecutionStatus.APPROVED, approved_by=approved_by, deadline=deadline)
@@ -195,7 +195,7 @@ def insert_approved(
 
 
 def insert_for_inspection(ledger: Ledger, new: NewExecution, client_id: str | None, waits: Waits) -> ExecutionRow:
-    """→ PENDING, until the client that will execute has looked."""
+    """→ PENDING, until the client that will execute has inspected it."""
     deadline = later(ledger.now, waits.client)
     row = insert(ledger, new, ExecutionStatus.PENDING, client_id=client_id, deadline=deadline)
     if client_id is not None:
@@ -239,7 +239,7 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
 
 
 def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
-    """Change an execution in the state it is in."""
+    """Change columns of an execution without changing its state."""
     ledger.changing("tool_executions", execution.id, COVERED_COLUMNS)
     row = ledger.transaction.one(_update(tuple(changes), "id = :id"), {**changes, "id": execution.id})
     if row is None:
@@ -267,7 +267,7 @@ def approve(
     waits: Waits,
     changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> ExecutionRow:
-    """→ APPROVED, and with a client → EXECUTING: else it runs as soon as one is there."""
+    """→ APPROVED, and with a client → EXECUTING; else it runs as soon as one connects."""
     now = ledger.now
     deadline = later(now, waits.client)
     ledger.transaction.hint(DEADLINES_TOPIC, deadline)
@@ -292,7 +292,7 @@ def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: 
 
 
 def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
-    """A call that was signalled waits in its client's queue: its time has not begun."""
+    """Stop the clock of a signalled call that waits in its client's queue."""
     deadline = later(ledger.now, waits.client)
     set_columns(ledger, execution, {"started_at": None, "deadline": deadline})
     ledger.transaction.hint(DEADLINES_TOPIC, deadline)
@@ -301,7 +301,7 @@ def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
 
 
 def start(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> ExecutionRow:
-    """The client begins with a call that was queued: its time begins."""
+    """Start the clock of a queued call that its client begins."""
     deadline = later(ledger.now, execution.timeout_seconds + waits.result_grace)
     started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline})
     ledger.transaction.hint(DEADLINES_TOPIC, deadline)
@@ -314,7 +314,7 @@ def _tell_queued(ledger: Ledger, execution: ExecutionRow, *, waits: bool) -> Non
 
 
 def signal(ledger: Ledger, execution: ExecutionRow) -> None:
-    """Tell the client to act. The parameters travel with it but are kept only in the execution's row."""
+    """Signal the client to execute. The parameters are sent with it but stored only in the execution's row."""
     ledger.event(
         ExecutionSignal(
             timestamp=ledger.now,
@@ -340,7 +340,7 @@ def signal(ledger: Ledger, execution: ExecutionRow) -> None:
 
 
 def signal_cancel(ledger: Ledger, execution: ExecutionRow) -> None:
-    """Tell the client to stop."""
+    """Signal the client to stop."""
     ledger.event(
         ExecutionCancelSignal(
             timestamp=ledger.now,
@@ -382,7 +382,7 @@ def end(
     result_hash: str | None = None,
     duration_ms: int | None = None,
 ) -> ExecutionRow:
-    """→ COMPLETED, FAILED, REJECTED or TIMEOUT. The true parameters are dropped: nobody needs them any more."""
+    """→ COMPLETED, FAILED, REJECTED or TIMEOUT. The true parameters are deleted: nobody needs them now."""
     now = ledger.now
     ended = advance(
         ledger,
@@ -422,7 +422,7 @@ def end_late(
     result_hash: str,
     duration_ms: int | None,
 ) -> ExecutionRow:
-    """Keep a report on an execution that has ended without it; the end stands."""
+    """Store a late report on an execution that has ended; its state stands."""
     took = execution.execution_time_ms if duration_ms is None else work_ms(execution, ledger.now, duration_ms)
     late = set_columns(
         ledger,
@@ -441,14 +441,14 @@ def end_late(
 
 
 def work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
-    """The time the work took: as its client says, within what is possible, else since it began."""
+    """Duration of the work: as reported, but no longer than since its approval; else since its start."""
     since = execution.started_at if duration_ms is None else execution.approved_at
     elapsed = milliseconds_between(since, now) if since else None
     return elapsed if duration_ms is None or elapsed is None else min(duration_ms, elapsed)
 
 
 def announce_end(ledger: Ledger, ended: ExecutionRow, *, acknowledge: bool) -> None:
-    """Tell the client whose result it was, and everybody who watches."""
+    """Announce the end to all who watch, and acknowledge it to the client that reported it."""
     result, shortened = preview(ended.result)
     if acknowledge:
         ledger.event(
@@ -473,9 +473,9 @@ def announce_end(ledger: Ledger, ended: ExecutionRow, *, acknowledge: bool) -> N
 
 
 def _wake_run(ledger: Ledger, run_id: str) -> None:
-    """WAITING → READY when no call of the run is open any more.
+    """WAITING → READY if the run has no open call any more.
 
-    It happens in the transaction that ends the last one, wherever that is and after however many restarts.
+    This runs in the transaction that ends the last call, so no restart can lose it.
     """
     row = ledger.transaction.one(
         f"UPDATE runs SET state = 'READY', updated_at = :now WHERE id = :id AND state = 'WAITING' "  # noqa: S608 - made of our own words alone

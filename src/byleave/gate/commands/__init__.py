@@ -1,1 +1,1 @@
-"""Understanding of argument lists: the tables of commands, one reader of options, the scripts a command runs."""
+"""Command lines, parsed and judged by tables; nothing here runs one or reads the workspace."""

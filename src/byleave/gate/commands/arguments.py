@@ -1,10 +1,10 @@
 """Findings for a value of each kind: a path that leads out, a program to run, a file with secrets, a sed script.
 
-One small judge for each `Kind`. They see the value and where it stood, and answer with findings; no finding means
-harmless. Text is never searched for words that look dangerous: only its kind decides.
+Each `Kind` has a small judge, which gets the value and its position and returns findings; none means harmless. Text is
+never searched for words that look dangerous: only its kind decides.
 
-Of sed only the plain part of the language is understood for sure: addresses with `p d q s y =` and their kin. What
-several versions of sed read differently is never called certain.
+Only the plain part of sed is certain: addresses with `p d q s y =` and the like. Whatever versions of sed read
+differently is never called certain.
 """
 
 import posixpath
@@ -39,12 +39,12 @@ class _Unclear(Exception):
 
 @dataclass(slots=True)
 class SedScript:
-    """The effects found."""
+    """Effects of a sed script."""
 
     certain: bool = True
     """Every part was understood, and every sed understands it so."""
     readable: bool = True
-    """False: what comes after some point is not known."""
+    """False if the rest of the script could not be read."""
     runs: bool = False
     writes: list[str] = field(default_factory=list[str])
     reads: list[str] = field(default_factory=list[str])
@@ -124,7 +124,7 @@ class _Reader:
         return character
 
     def _pattern(self, delimiter: str) -> None:
-        """A regular expression up to its delimiter; brackets may hide one from some seds and not from others."""
+        """Skip a regular expression. A delimiter within brackets is unclear: seds disagree about it."""
         while (character := self._next()) != delimiter:
             if character == "\n":
                 raise _Unclear
@@ -201,7 +201,7 @@ class _Reader:
             raise _Unclear
 
     def _semicolon_or_line(self, command: str) -> None:
-        """A label ends at a semicolon for some; what follows is read as commands, which is the stricter way."""
+        """Skip a label or text. Some seds end a label at `;`: the rest is read as commands, which is stricter."""
         if command in "aic":
             self._line()
             return
@@ -237,7 +237,7 @@ class _Reader:
         self._end()
 
     def _end(self) -> None:
-        """After a command only a separator may come."""
+        """Require a separator after a command."""
         self._skip(_SPACE)
         if self._peek() not in ("", "\n", ";", "}", "#"):
             raise _Unclear
@@ -247,7 +247,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
 _WORD = re.compile(r"[A-Za-z0-9_+:.,%-]*")
 _GLUED = re.compile(r"-[A-Za-z](?=/|~/|\.\.(?:/|$))")
 _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
-# Neither looks beyond the next place it could begin at, so that a text full of beginnings costs its length only.
+# Neither scans beyond its next possible start, so a text full of starts takes linear time.
 _EXPANDS = re.compile(r"`|\$[({]|\{(?:[^{}]*,)?(?:/|~|\.\.)")
 _ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|(?:(?!TZ=)[^\"'])*\.\.)")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
@@ -302,7 +302,7 @@ def _text(value: str, place: Argument) -> Findings:
 
 
 def backtracks(pattern: str) -> bool:
-    """True if a Perl pattern repeats what holds a repetition or a choice, calls itself, or refers back."""
+    """True if a Perl pattern calls itself, or repeats a group with a repetition, choice or back-reference in it."""
     open_groups, closed = [False], False
     for piece in _TOKEN.findall(pattern):
         ended, closed = closed, False
@@ -337,7 +337,7 @@ def _word(value: str, place: Argument) -> Findings:
 def _refusal(value: str, place: Argument, *, writes: bool = False) -> Finding | None:
     """The reason a path may not be used by a command, or None."""
     if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)) or _EXPANDS.search(value):
-        # Literal for us; but whoever wrote it meant a place outside.
+        # We would take it literally, but its author meant a place outside.
         return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
     relative, refusal = check_path(value, workspace=place.workspace)
     if refusal is None and writes:
@@ -380,7 +380,7 @@ def _program(value: str, place: Argument) -> Findings:
 
 
 def _loose(value: str, place: Argument) -> Findings:
-    """Refuse what leads out of the workspace, alone or behind `name=`; otherwise say nothing."""
+    """Refuse a value that leads out of the workspace, alone or after `name=`; otherwise judge it as text."""
     plain = _GLUED.sub("", value, count=1) if value.startswith("-") else value
     pieces = (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
     for piece in pieces:
@@ -412,7 +412,7 @@ def _remote(value: str, place: Argument) -> Findings:
 
 
 def _dashed(host: str, value: str, place: Argument) -> Findings:
-    """A host that ssh would take for an option, which can name a program."""
+    """Refuse a host that ssh would take for an option, which can name a program."""
     if host.startswith("-") or host.partition("/")[0].rpartition("@")[2].startswith("-"):
         return [place.finding(_REFUSE, f"{quoted(value)} would be read as an option, not as a host.")]
     return NOTHING
@@ -545,7 +545,7 @@ def _tree(value: str, place: Argument) -> Findings:
 
 
 def _origin(value: str, place: Argument) -> Findings:
-    """As `_remote`; and the last part of the address is the name of a new directory."""
+    """As `_remote`; the last part of the address also names a new directory."""
     name = value.rstrip("/").removesuffix("/.git").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
     return [*_remote(value, place), *(_path_make(name, place) if name.strip(".") else NOTHING)]
 

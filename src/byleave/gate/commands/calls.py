@@ -1,9 +1,9 @@
-"""Call: a call as rules see it, with every word that could be a path.
+"""Call: a tool call as rules see it, with every word that could be a path.
 
-For what tightens: options before a subcommand, abbreviations, clusters and glued values count too, as does each
-directory a command may look through. `grep -r x .` opens everything below, `cat a.txt` only what it is told. Programs
-that run code are left to the approval that shows the code: their line does not tell what they open. A command that is
-not listed here may look through everything.
+For rules that tighten, options before a subcommand, abbreviations, clusters and glued values count too, as does each
+directory a command may walk. `grep -r x .` opens everything below, `cat a.txt` only that file. Programs that run code
+are left to the approval that shows the code: their line does not tell what they open. A command that is not listed here
+may walk everything.
 """
 
 import posixpath
@@ -23,7 +23,7 @@ FILE_TOOLS = frozenset({"read_file", "write_file", "list_directory", "search_fil
 MAX_MENTIONS = 512
 MAX_PIECES = 4 * MAX_MENTIONS
 MAX_MENTION_CHARACTERS = 16 * 1024
-"""More than this is not looked through: the call then counts as one that may reach everything."""
+"""A call beyond these limits is not searched further and counts as one that may reach everything."""
 
 _CHANGES_DIRECTORY = frozenset({"-C", "--directory", "--prefix", "--cwd", "--work-tree", "--git-dir", "--rootdir"})
 _INNER = re.compile(r"[=,:;@]+")
@@ -32,7 +32,7 @@ _EVERYTHING = (".",)
 _NAMES_ONLY = frozenset(
     ("cat", "head", "tail", "wc", "date", "pwd", "whoami", "echo", "sed", "sort", "cut", "uniq", "tr", "stat", "file")
 ) | frozenset(("touch", "mkdir"))
-"""Open what the line names, and nothing below a directory."""
+"""Commands that open only what the line names, nothing below a directory."""
 _WALK_WITH = {
     "grep": ("-r", "-R", "-d", "--r", "--d"),
     "ls": ("-R", "--r"),
@@ -40,7 +40,7 @@ _WALK_WITH = {
     "cp": ("-r", "-R", "-a", "--r", "--a"),
     "rm": ("-r", "-R", "--r"),
 }
-"""Look through directories only with one of these options, or one that begins so."""
+"""Commands that walk directories only with one of these options, or one that begins so."""
 _WALK = frozenset({"find", "du", "tree", "mv"})
 _RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
 _ABOUT_HISTORY = frozenset(
@@ -55,27 +55,27 @@ class Call:
 
     tool: str
     argv: tuple[str, ...] = ()
-    """The command and its arguments as they will run; an alias under its own name's."""
+    """The command, with an alias resolved, and its arguments as they will run."""
     words: tuple[str, ...] = ()
-    """Leniently: the command, its subcommands and operands, without the options between them."""
+    """The command, its subcommands and operands without options, for lenient matching."""
     options: tuple[str, ...] = ()
     """Every option as it was spelled, clusters taken apart."""
     path: str | None = None
-    """The path of a file tool, from the workspace, without `.` and `..`; None where that is not certain."""
+    """Workspace-relative, normalized path of a file tool; None if it is uncertain."""
     mentions: tuple[str, ...] = ()
-    """Everything that could be a path, from the workspace."""
+    """Everything that could be a path, workspace-relative."""
     spelled: tuple[str, ...] = ()
     """The line with clusters and glued values taken apart."""
     hints: tuple[str, ...] = ()
     """Pieces of longer texts that could be paths."""
     reach: tuple[str, ...] = ()
-    """Directories the call may look through."""
+    """Directories the call may walk."""
     firsts: frozenset[str] = frozenset()
-    """The first names of mentions and hints: most rules are about another directory, and these tell."""
+    """First names of mentions and hints: they quickly rule out rules about other directories."""
     read: bool = False
     """True if a table understood the arguments."""
     doubtful: bool = False
-    """True if its subcommand is not known: it may be another name for any of them."""
+    """True if its subcommand is unknown: it may be an alias of any."""
     also: "Call | None" = None
     """The same call under another name: `python -m pip list` is `pip list` too."""
 
@@ -85,11 +85,11 @@ class Call:
         return self.argv[0] if self.argv else None
 
     def after(self, count: int) -> tuple[str, ...]:
-        """The arguments after so many words of the line."""
+        """The arguments after the line's first `count` words."""
         return self.argv[count:]
 
     def up_to(self, is_last: Callable[[str], bool]) -> tuple[str, ...]:
-        """The line's words up to the first of which `is_last` is true; none when it is true of none."""
+        """The line's words up to the first that satisfies `is_last`; empty if none does."""
         found = next((at for at, word in enumerate(self.argv) if is_last(word)), -1)
         return self.argv[: found + 1]
 
@@ -99,7 +99,7 @@ class Call:
         return sum(text.count("/") + 1 for texts in (self.mentions, self.hints) for text in texts)
 
     def cut(self, names: int) -> "Call":
-        """As much of it as may be looked at; what is left out may be anything, so it then may reach everything."""
+        """Keep at most `names` names; the rest may be anything, so the call may then reach everything."""
         kept: list[str] = []
         for mention in self.mentions:
             names -= mention.count("/") + 1
@@ -111,7 +111,7 @@ class Call:
 
 
 def call_of(tool: str, params: JsonObject, understood: UnderstoodCommand | None, workspace: str | None = None) -> Call:
-    """Look at a validated call; a command of the record comes without its understanding, for the strict look alone."""
+    """Make the `Call` of a validated call; a recorded command comes without `understood`, to be matched strictly."""
     if tool == "execute_command":
         reading = None if understood is None else understood.reading
         return _command(params["command"], params["args"], reading, workspace)
@@ -121,7 +121,7 @@ def call_of(tool: str, params: JsonObject, understood: UnderstoodCommand | None,
     if refusal is not None:
         return Call(tool)
     plain = posixpath.normpath(relative)
-    # `a/../b` may lead elsewhere when `a` is a link, so it is certain for nobody.
+    # `a/../b` may lead elsewhere if `a` is a link, so it is never certain.
     certain = ".." not in relative.split("/")
     mentions, reach = (plain,), ()
     if tool in ("search_files", "list_directory"):
@@ -141,7 +141,7 @@ def _command(command: str, args: Sequence[str], reading: Reading | None, workspa
         seen.words += [arg for arg in args if not arg.startswith("-")]
     else:
         seen.read(reading, args)
-    # What the table did not understand counts as it stands, and a cluster letter by letter.
+    # Options the table did not understand count as written, and clusters letter by letter.
     seen.options += [arg.partition("=")[0] for arg in args if arg.startswith("-")]
     for cluster in (re.match(r"-([A-Za-z]{2,})", arg) for arg in args):
         seen.options += [f"-{letter}" for letter in dict.fromkeys(cluster.group(1))] if cluster else []
@@ -168,7 +168,7 @@ def _command(command: str, args: Sequence[str], reading: Reading | None, workspa
 
 
 class _Seen:
-    """Facts of a line, from its table's reading."""
+    """Facts about a line, from its table's reading."""
 
     def __init__(self, command: str) -> None:
         self.words = [command]
@@ -190,7 +190,7 @@ class _Seen:
             self.words += kept
             self.spelled += kept
             part = part.sub
-        # What follows the script of an interpreter is the script's, and no part of the reading.
+        # Arguments after an interpreter's script belong to the script and are not in the reading.
         if len(self.words) == 2 and self.words[1] in args:
             self.words += args[args.index(self.words[1]) + 1 :]
 
@@ -219,7 +219,7 @@ def _mentions(seen: _Seen, args: Sequence[str], workspace: str | None) -> Iterab
     for text in (*seen.words[1:], *seen.values, *args):
         pieces = [text, *_INNER.split(text)[1:]]
         if text.startswith("-") and not text.startswith("--"):
-            pieces.append(text[2:])  # a value glued to an option nobody knows
+            pieces.append(text[2:])  # a value glued to an unknown option
         for piece in pieces:
             mention = _mention(piece, workspace)
             yield mention
@@ -235,12 +235,12 @@ def _hints(args: Sequence[str], workspace: str | None) -> Iterable[str]:
 
 
 def _behind_parents(path: str) -> tuple[str, ...]:
-    """The paths `a/../b` may lead to when `a` is a link: to `b`, from some directory."""
+    """The part after the last `..`: if `a` is a link, `a/../b` is a `b` in some other directory."""
     return (posixpath.normpath(path.rpartition("../")[2] or "."),) if ".." in path.split("/") else ()
 
 
 def _top(path: str, workspace: str | None) -> str:
-    """A directory that is looked through. Behind a link `..` may be any."""
+    """A directory that is walked; `.` if it contains `..`, which behind a link may be any directory."""
     return "." if ".." in path.split("/") else _mention(path, workspace)
 
 
@@ -257,7 +257,7 @@ def _mention(text: str, workspace: str | None) -> str:
 
 
 def _few(texts: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Each once; and whether there were too many to look at."""
+    """Return the distinct texts, and True if there were too many."""
     kept: dict[str, None] = {}
     characters = 0
     for number, text in enumerate(texts):
@@ -278,7 +278,7 @@ def _reach(
     mentions: tuple[str, ...],
     reading: Reading | None,
 ) -> tuple[str, ...]:
-    """The directories it may look through; none when only named files are opened."""
+    """The directories it may walk; none if it opens only named files."""
     if command in _RUN_CODE:
         return mentions
     if reading is None:

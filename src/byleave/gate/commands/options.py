@@ -1,8 +1,8 @@
-"""One reader of arguments for every command: from an argv and a table to what was said.
+"""Argument parser for all commands: an argv and its table in, a `Reading` out.
 
 It knows clusters (`-nrf`), glued and separate values, `--opt=value`, `--`, GNU abbreviations, old styles
-(`tar xPf`, `head -20`) and find's expressions. It decides nothing. What it cannot read raises `Unreadable`, which
-the gate refuses; what it does not know is handed on as unknown, which is never LOW.
+(`tar xPf`, `head -20`) and find's expressions. It decides nothing. Arguments that it cannot parse raise `Unreadable`,
+which the gate refuses; unknown options are passed on as unknown, which is never LOW.
 """
 
 import re
@@ -22,9 +22,9 @@ _FIND_PUNCTUATION = frozenset({"(", ")", "!", ","})
 
 
 MOST_OPTIONS = 600
-"""More than this no line means; letters of a cluster count one by one."""
+"""Most options of one line; each letter of a cluster counts."""
 MOST_LETTERS = 4000
-"""Behind letters that are not known, all together."""
+"""Most letters that follow unknown letters, in all clusters of a line together."""
 
 
 class Unreadable(Exception):
@@ -38,17 +38,17 @@ class Said(NamedTuple):
     spelled: str
     value: str | None = None
     abbreviated: bool = False
-    """Perhaps meant, not surely."""
+    """True if it is only perhaps meant."""
     at: int = 0
     """Index of its argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The words of one command or subcommand, sorted by its table."""
+    """Arguments of one command or subcommand, sorted by its table."""
 
     name: str
-    """Of the table: `git log`."""
+    """Name of the table, such as `git log`."""
     said: tuple[Said, ...] = ()
     unknown: tuple[tuple[str, str | None], ...] = ()
     """Options the table does not have, with the value glued to them."""
@@ -56,7 +56,7 @@ class Reading:
     rest: tuple[str, ...] = ()
     """Arguments of the program that the command starts."""
     sub: "Reading | None" = None
-    """The subcommand's own words."""
+    """The subcommand's own reading."""
 
     def to_json(self) -> JsonObject:
         """For `byleave check`."""
@@ -81,7 +81,7 @@ def read(table: CommandTable, args: Sequence[str]) -> Reading:
 
 
 class _Reader:
-    """Left to right over one argv."""
+    """Reads one argv from left to right."""
 
     def __init__(self, table: CommandTable, args: Sequence[str]) -> None:
         self.table = table
@@ -137,7 +137,7 @@ class _Reader:
             self._short(arg)
 
     def _perhaps_options(self, args: Sequence[str]) -> None:
-        """An option that is not known may have taken the `--` for its value; then what follows are options."""
+        """Record possible options after `--`, which an unknown option may have taken as its value."""
         try:
             also = _Reader(self.table, args)
             also.read()
@@ -167,7 +167,7 @@ class _Reader:
         return value
 
     def _take(self, option: Option, spelled: str, glued: str | None, *, abbreviated: bool = False) -> None:
-        """Note an option with its value: glued, the next argument, or none."""
+        """Record an option with its value: glued, the next argument, or none."""
         if option.kind is None:
             if glued is not None and self.table.style is not Style.CONFIG:  # npm takes --flag=false
                 raise Unreadable(f"{spelled} takes no value")
@@ -178,7 +178,7 @@ class _Reader:
             value = self._next(spelled)
             certain = self.table.level is VerdictLevel.LOW or option.kind is Kind.MESSAGE
             if not certain and _OPTION.fullmatch(value):
-                # A version that does not know the option takes this for the next one: it counts as both.
+                # A version without this option takes its value for the next option: it counts as both.
                 self.at -= 1
         self._say(option, spelled, value, abbreviated=abbreviated)
         if option.stops:
@@ -201,11 +201,11 @@ class _Reader:
         self._abbreviated(name, glued, meant)
 
     def _abbreviated(self, name: str, glued: str | None, meant: list[Option]) -> None:
-        """Every option the abbreviation could stand for counts: the strictest of them decides."""
+        """Record every option the abbreviation could mean: the strictest of them decides."""
         wants_value = any(option.kind is not None and not option.glued_only for option in meant)
         value = glued
         if value is None and wants_value and self.at < len(self.args):
-            # It may swallow the next argument; judged both as the value and, below, as what it looks like.
+            # It may take the next argument, which is judged as its value and, unless all take one, also by itself.
             value = self.args[self.at]
             if all(option.kind is not None for option in meant):
                 self.at += 1
@@ -214,7 +214,7 @@ class _Reader:
         )
 
     def _setting(self, name: str, glued: str | None) -> None:
-        """npm: `--no-x`, `--key=value`, or `--key value` for a key that we do not know."""
+        """npm: `--no-x`, `--key=value`, or `--key value` for an unknown key."""
         folded = name.replace("_", "-").lower()
         if folded.endswith(":registry"):
             folded = "--registry"  # of one scope
@@ -265,7 +265,7 @@ class _Reader:
             index = after
 
     def _perhaps(self, letters: str) -> None:
-        """Behind a letter that is not known: its value, or further letters. What they would mean counts as well."""
+        """Record what letters after an unknown one would mean: they are its value or further options."""
         self.doubtful_letters += len(letters)
         if self.doubtful_letters > MOST_LETTERS:
             raise Unreadable("there are too many options that are not known")

@@ -1,12 +1,12 @@
-"""The command tables: what each allowed command's options and operands mean, and which lines may be granted as a class.
+"""Command tables: the meaning of each command's options and operands, and the lines that may be granted as a class.
 
-A table says of every option how many values it takes, what kind of value, and what it does. They are read once from
-`tables/*.toml` and `broad.toml`, and nothing else is read. A word that no table knows, a kind or level that does not
-exist, an option written twice with different meanings: each is an error that names the file and the command, so that a
-slip of the pen is never a hole. Nothing here judges. An option that is not in its table is never guessed at.
+A table gives every option's number and kind of values, and its effect. Tables are read once from `tables/*.toml` and
+`broad.toml`, and nothing else is read. An unknown key, kind or level, or an option with two meanings, is an error that
+names the file and the command, so that a typo is never a hole. Nothing here judges. An option that is not in its table
+is never guessed at.
 
-Subcommands may have several names: who forbids `npm install` means `npm i` too. A program that runs no code of its own
-choosing may be granted by its first words; one that does, only where the data says, option for option, what may follow.
+Subcommands may have several names: a rule against `npm install` means `npm i` too. A program that runs no code of its
+own choosing may be granted by its first words; one that does, only where the data lists every option that may follow.
 """
 
 import re
@@ -31,23 +31,23 @@ class Kind(StrEnum):
     TEXT = "text"
     """Words for the command itself: a pattern, a message. Never a path."""
     MESSAGE = "message"
-    """Text of an option that every version has, so that what looks like another option is the text as well."""
+    """Text of an option that every version has: it is text even if it looks like another option."""
     PATTERN = "pattern"
     """A regular expression."""
     SUFFIX = "suffix"
-    """The end of the name under which the old content of a file that is written is kept."""
+    """Suffix of the backup that is made of each written file."""
     NUMBER = "number"
     WORD = "word"
     """One of a few plain words, such as `never` or `full-iso`."""
     PATH_READ = "path-read"
     """A file whose content is shown or used."""
     PATH_NAME = "path-name"
-    """A file of which only name and times are used."""
+    """A file whose name and times alone are used."""
     PATH_WRITE = "path-write"
     PROGRAM = "program"
     """Something that would be run."""
     LOOSE = "loose"
-    """Could be a path or not: refused where it would lead out, otherwise let be."""
+    """Perhaps a path: refused if it would lead out, otherwise text."""
     REMOTE = "remote"
     """A repository: a URL, a name, or a path."""
     FILE_LIST = "file-list"
@@ -74,17 +74,17 @@ class Kind(StrEnum):
     PATHSPEC = "pathspec"
     """Something shown or packed: a file, perhaps of some revision (`HEAD:a`), a directory, a branch."""
     TREE = "tree"
-    """Something put back, replaced or removed: a file, a directory, a branch."""
+    """Something restored, replaced or removed: a file, a directory, a branch."""
     ORIGIN = "origin"
-    """A repository that is copied into a directory of its name."""
+    """A repository that is cloned into a directory of its name."""
     SED_SCRIPT = "sed-script"
     """A program for sed, which can write files and run programs."""
     PATH_MAKE = "path-make"
-    """A directory that is made, or a name that is taken."""
+    """A directory or name that is created."""
     PATH_CHANGE = "path-change"
-    """A file that is made or changed: its level goes by its name, as for write_file."""
+    """A file that is created or changed: its name decides the level, as for write_file."""
     PATH_REMOVE = "path-remove"
-    """A file that is gone afterwards."""
+    """A file that is removed or moved away."""
     URL = "url"
     """Something to fetch: http and https only."""
     REQUIREMENT = "requirement"
@@ -92,7 +92,7 @@ class Kind(StrEnum):
 
 
 class Style(StrEnum):
-    """The style in which a command reads its arguments."""
+    """Style in which a command reads its arguments."""
 
     GNU = "gnu"
     FIND = "find"
@@ -100,13 +100,13 @@ class Style(StrEnum):
     """GNU, but a first argument without a dash is a cluster too."""
     ECHO = "echo"
     PREFIX = "prefix"
-    """Long options with one dash and values glued on, as gcc has."""
+    """Long options with one dash and glued values, as in gcc."""
     CONFIG = "config"
-    """Any `--key value` is a setting, as npm has it."""
+    """Any `--key value` is a setting, as in npm."""
     SINGLE = "single"
-    """`-name`, `--name`, `-name=value`, `-name value`; no clusters, as Go's programs have it."""
+    """`-name`, `--name`, `-name=value`, `-name value`; no clusters, as in Go's programs."""
     APART = "apart"
-    """Clusters whose values follow as arguments of their own, in order, as tree has it."""
+    """Clusters whose values follow as arguments of their own, in order, as in tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Option:
 
     name: str
     kind: Kind | None = None
-    """None: it takes no value."""
+    """None if it takes no value."""
     glued_only: bool = False
     """The value is optional and only taken when written in the same argument."""
     level: VerdictLevel = VerdictLevel.LOW
@@ -131,12 +131,12 @@ class Option:
     until: bool = False
     """Takes all arguments up to `;` or `+`."""
     unless: re.Pattern[str] | None = None
-    """A value that fits all of this is harmless: level and warning do not count."""
+    """A value that fully matches this is harmless: level and warning do not count."""
     never: re.Pattern[str] | None = None
-    """A value in which this is found is refused, because of `never_because`."""
+    """A value that contains this is refused, because of `never_because`."""
     never_because: str | None = None
     operands: Kind | None = None
-    """The kind of every operand once this option is given, such as written instead of read."""
+    """The kind of operands that would be read, once this option is given: with sed -i they are written."""
     same_as: str | None = None
     """A module that reads its arguments as this command does."""
 
@@ -155,32 +155,32 @@ class CommandTable:
     repeats: bool = False
     """True if the last operand may come again."""
     least: int = 0
-    """Fewer operands than this is `lacking_level`: the command would take its input."""
+    """With fewer operands a line has `lacking_level`: the command would read its input."""
     lacking: str | None = None
-    """The level of a line with fewer."""
+    """The reason to show then."""
     lacking_level: VerdictLevel = VerdictLevel.HIGH
     answers: frozenset[str] = frozenset()
-    """Options that make the command answer and end, so that `least` does not matter."""
+    """Options that make the command answer and exit, so that `least` does not matter."""
     most: int | None = None
-    """More operands than this is HIGH, because of `beyond`."""
+    """More operands than this are HIGH, because of `beyond`."""
     beyond: str | None = None
     first_given_by: frozenset[str] = frozenset()
     """Options that stand in for the first operand."""
     last: Kind | None = None
-    """The kind of the last of several operands: the place the others go."""
+    """The kind of the last of several operands: the destination of the others."""
     last_given_by: frozenset[str] = frozenset()
-    """Options that name that place instead."""
+    """Options that name the destination instead."""
     never: re.Pattern[str] | None = None
-    """An operand in which this is found is refused, because of `never_because`."""
+    """An operand that contains this is refused, because of `never_because`."""
     never_because: str | None = None
     digits: str | None = None
-    """Letters that may follow `-NUM`; None: there is no `-NUM`."""
+    """Letters that may follow `-NUM`; None if there is no `-NUM`."""
     plus_follows: bool = False
-    """True if `+NUMf` follows a file without end, as old `tail` has it."""
+    """True if `+NUMf` follows a file without end, as in old `tail`."""
     dashes_end: bool = True
     """True if `--` ends the options."""
     equals: bool = False
-    """True if the value glued to a short option may stand behind `=`, as zip has it."""
+    """True if a short option's glued value may follow `=`, as in zip."""
     stops_at_operand: bool = False
     because: str | None = None
     instead: str | None = None
@@ -191,7 +191,7 @@ class CommandTable:
     modules: Mapping[str, Option] = field(default_factory=dict[str, Option])
     settings: frozenset[str] = frozenset()
     backtracks: frozenset[str] = frozenset()
-    """Options with which matching a pattern can take time beyond all bounds."""
+    """Options with which matching a pattern may take unbounded time."""
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     not_match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -219,11 +219,11 @@ _HEADING = re.compile(r"^\[([A-Za-z0-9_+-]+)\]", re.MULTILINE)
 
 
 class TableError(ValueError):
-    """A packaged table is wrong: a fault of ours, said as loudly as possible."""
+    """A packaged table is wrong: a mistake of ours."""
 
 
 class Tables(Mapping[str, CommandTable]):
-    """Every table by the name of its command. A file is read when the first of its commands is asked for."""
+    """Every table by the name of its command. A file is parsed when the first of its commands is asked for."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = dict(texts)
@@ -265,7 +265,7 @@ def load_tables() -> Tables:
 
 
 def read_tables(text: str, file: str) -> dict[str, CommandTable]:
-    """The tables of one file; what is wrong with it is a `TableError` that names the file and the command."""
+    """Parse the tables of one file; raise a `TableError` that names the file and the command."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -358,7 +358,7 @@ def _with_subs(table: CommandTable, raw: Raw, shared: Shared) -> CommandTable:
 
 
 def _options(raw: Raw, where: str) -> dict[str, Option]:
-    """Options of a table: plain flags, options with values, and those that need a word of warning."""
+    """Options of a table: plain flags, options with values, and risky ones."""
     flags: str = raw.get("flags", "")
     options = {name: Option(name) for name in flags.split()}
     for kind, names in raw.get("takes", {}).items():
@@ -374,7 +374,7 @@ def _options(raw: Raw, where: str) -> dict[str, Option]:
 
 
 def _add(options: dict[str, Option], more: Mapping[str, Option], where: str) -> None:
-    """Two meanings for one option are one too many: the weaker could win."""
+    """Add options; one that is there already is an error, because the weaker meaning could win."""
     twice = sorted(options.keys() & more.keys())
     if twice:
         raise TableError(f"{where}: {', '.join(twice)} stands there twice.")
@@ -463,9 +463,9 @@ _BY_NAME = {
 
 
 def all_names(command: str, sub: str) -> tuple[str, ...]:
-    """A subcommand under every name it has; just the one it was given when it has no other."""
+    """All names of a subcommand; only `sub` itself if it has no other."""
     found = _BY_NAME.get((command, sub))
-    if found is None:  # any of its names stands for all, but only where it means nothing else besides
+    if found is None:  # an alias stands for the first group that has it
         found = next((names for (name, _), names in _BY_NAME.items() if name == command and sub in names), (sub,))
     return found
 
@@ -503,20 +503,20 @@ _TAKES = ("text", "word", "number", "path")
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A beginning that runs code, and what may follow it."""
+    """A beginning of a line that runs code, and the arguments that may follow it."""
 
     words: Words
     what: str
     widest: str
     runs: bool
-    """True if code of the workspace runs, and not merely is looked at."""
+    """True if code of the workspace runs and is not merely inspected."""
     flags: frozenset[str]
     takes: Mapping[str, str]
-    """Options with a value, and of which kind."""
+    """Options with a value, and its kind."""
     operands: str
 
     def lets(self, rest: Sequence[str]) -> bool:
-        """True if every argument after the beginning is one of those that may follow."""
+        """True if every argument after the beginning may follow it."""
         waiting: str | None = None
         for arg in rest:
             if waiting is not None:
@@ -548,7 +548,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Breadth:
-    """`broad.toml`, ready to be asked."""
+    """`broad.toml`, parsed."""
 
     plain: frozenset[str]
     never: Mapping[str, str]
@@ -559,7 +559,7 @@ class Breadth:
     widest: Mapping[Words, str]
 
     def opening(self, words: Sequence[str]) -> Opening | None:
-        """The beginning that these words start with."""
+        """The opening that these words begin with, or None."""
         return next((one for one in self.openings if begins(words, one.words)), None)
 
     def is_apart(self, words: Sequence[str]) -> bool:
@@ -567,7 +567,7 @@ class Breadth:
         return any(begins(words, one) for one in self.apart)
 
     def is_plain(self, words: Sequence[str]) -> bool:
-        """True if the program runs nothing of the workspace and leaves only the files its line names."""
+        """True if the program runs nothing of the workspace and writes only the files its line names."""
         return words[0] in self.plain
 
     def is_runner(self, words: Sequence[str]) -> bool:
@@ -575,7 +575,7 @@ class Breadth:
         return words[0] in self.runners
 
     def runs_code(self, words: Sequence[str]) -> bool:
-        """True if a line runs code of the workspace, and does not merely look at it."""
+        """True if a line runs code of the workspace and does not merely inspect it."""
         opening = self.opening(words)
         harmless = opening is not None and not opening.runs and opening.lets(words[len(opening.words) :])
         return self.is_runner(words) and not harmless

@@ -1,8 +1,8 @@
-"""UnderstoodCommand: a command line, read once; everybody after the gate asks it instead of looking at argv.
+"""UnderstoodCommand: a command line, parsed once; code after the gate asks it and never parses argv again.
 
-`CommandValidator.judge` makes it from the one reading of the arguments. Each fact is worked out when it is first asked
-for and kept. What the tables could not read (`reading` is None) is never LOW, writes, and gets no privilege. Pure: what
-the disk has to say (links, directories, repositories) is added by those who ask.
+`CommandValidator.judge` makes it from the one reading of the arguments. Each fact is computed on first use and cached.
+A line that the tables could not read (`reading` is None) is never LOW and gets no privilege. Pure: callers add what
+only the disk can tell (links, directories, repositories).
 """
 
 from collections.abc import Callable, Sequence
@@ -31,18 +31,18 @@ _GIT_WRITES = "--ou"
 """The shortest beginning of `--output`."""
 _MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
 
-# A bare repository among the files brings a configuration of its own, which can name programs: only a named one counts.
+# A bare repository in the workspace has its own configuration, which can name programs: git uses one only if named.
 _GIT_SAFETY = (
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
     *("-c", "safe.bareRepository=explicit", "--no-pager"),
 )
-# A repository among the files that git sends to, or asks for an archive, runs the hooks and commands of its own
-# settings, and what stands here does not reach it. Fetching from one runs nothing.
+# A local repository that git pushes to, or asks for an archive, runs the hooks and commands of its own configuration.
+# The options above do not reach it. Fetching from one runs nothing.
 _NO_OTHER_REPOSITORY = ("-c", "protocol.file.allow=never")
 _GIT_FETCHES = frozenset({"clone", "fetch", "fetch-pack", "ls-remote", "pull", "remote", "submodule"})
 _TAMED_BY = {
     **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
-    # Nobody but its owner can remove it, so that git would fail each time.
+    # Only its owner can remove it, so git would fail each time.
     "clean": ("--exclude=/.byleave",),
 }
 
@@ -54,14 +54,13 @@ _NOT_NAMES = frozenset(
     {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
 )
 _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
-"""Of the commands that can be LOW, those that open what lies in a directory."""
+"""Commands that can be LOW and open the files in a directory."""
 GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 _OPEN_NOTHING = frozenset({"echo", "true", "whoami"})
 _FIND_PLAIN = """-name -iname -path -ipath -regex -iregex -type -size -empty -perm -mtime -mmin -maxdepth -mindepth
 -prune -not -and -or -a -o -print -print0"""
-# Not F and p of ls: with them it looks where links lead. Not cp and mv: without /proc they cannot copy a directory that
-# is read-only.
+# Not -F and -p of ls: they follow links. Not cp and mv: without /proc they cannot copy a read-only directory.
 _PLAIN_LETTERS = {
     "cat": ("AbeEnstTuv", ""),
     "date": ("duIR", "--utc"),
@@ -107,10 +106,10 @@ class UnderstoodCommand:
     args: tuple[str, ...] = ()
     workspace: str | None = None
     findings: tuple[Finding, ...] = ()
-    """Findings of the tables; a rule of the owner is no part of this."""
+    """Findings of the tables, without the owner's rules."""
     network: bool = False
     reading: Reading | None = None
-    """None: the tables do not know the program, or could not read its arguments."""
+    """None if the tables do not know the program or could not read its arguments."""
     written: tuple[str, ...] = ()
     """Names under which it may write a file, as far as the line says."""
 
@@ -120,17 +119,17 @@ class UnderstoodCommand:
 
     @property
     def program(self) -> str:
-        """The program under the name its table has."""
+        """The program, with an alias resolved."""
         return ALIASES.get(self.command, self.command)
 
     @cached_property
     def is_low(self) -> bool:
-        """True if the tables know it to be harmless, so that nobody is asked about it."""
+        """True if the tables know it to be harmless."""
         return bool(self.findings) and all(finding.level is VerdictLevel.LOW for finding in self.findings)
 
     @cached_property
     def subcommand(self) -> Subcommand | None:
-        """The subcommand it leads to, wherever options stand."""
+        """Its subcommand, wherever options stand."""
         reading = self.reading
         if reading is None or reading.sub is None:
             return None
@@ -138,10 +137,10 @@ class UnderstoodCommand:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The program and its subcommand, without what stands between and after them."""
+        """The program and its subcommand, without options and operands."""
         return (self.program,) if self.subcommand is None else (self.program, self.subcommand.name)
 
-    # What it may do
+    # Effects
 
     @cached_property
     def starts_nothing(self) -> bool:
@@ -178,7 +177,7 @@ class UnderstoodCommand:
 
     @property
     def package_scripts(self) -> tuple[str, ...] | None:
-        """The scripts of package.json that it would run, in order; None: not certain which."""
+        """The scripts of package.json that it would run, in order; None if uncertain."""
         return None if self._line is None else scripts.package_scripts(self.program, self._line)
 
     # git
@@ -194,17 +193,17 @@ class UnderstoodCommand:
 
     @property
     def makes_repository(self) -> bool:
-        """True if a new repository is what the command is for."""
+        """True if the command creates a repository."""
         return self.is_git and self._git_word in _MAKES_REPOSITORY
 
     @property
     def git_directories(self) -> tuple[str, ...]:
-        """Directories git goes to first, one after the other, by -C."""
+        """Directories that git changes to first, in order, by -C."""
         return self._values("-C")
 
     @property
     def git_dir(self) -> str | None:
-        """The repository it is told to use, by --git-dir."""
+        """The repository that --git-dir names."""
         given = self._values("--git-dir")
         return given[-1] if given else None
 
@@ -220,7 +219,7 @@ class UnderstoodCommand:
         shows = self.command in _SHOW_CONTENT
         if not shows and self.command not in _LIST_NAMES:
             return ()
-        if self.reading is None:  # unreadable, and so refused; were it not, every word counts
+        if self.reading is None:  # refused as unreadable; if it ever runs, every word counts
             return tuple(OpenedName(arg, opened=True) for arg in self.args)
         table = load_tables()[self.command]
         found: list[OpenedName] = []
@@ -238,7 +237,7 @@ class UnderstoodCommand:
 
     @cached_property
     def walked(self) -> tuple[str, ...]:
-        """Words that a LOW command may open as directories, whatever each is there for."""
+        """Words that a LOW command may open as directories, whatever their role."""
         if self.command not in _OPEN_DIRECTORIES:
             return ()
         words = {piece for arg in self.args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
@@ -262,28 +261,28 @@ class UnderstoodCommand:
         plain = all(one.spelled in known and not one.abbreviated for one in reading.said)
         return reading.operands if plain else None
 
-    # How it is started
+    # Starting it
 
     @cached_property
     def safe_args(self) -> tuple[str, ...]:
-        """The arguments with what keeps the command from running or reading more than it says."""
+        """The arguments, hardened so that the command runs and reads no more than it says."""
         args = self.args
         if self.is_git:
             at = len(args) if self.reading is None else len(args) - len(self.reading.rest)
             others = () if self._git_word in _GIT_FETCHES else _NO_OTHER_REPOSITORY
             return (*_GIT_SAFETY, *others, *args[:at], *_TAMED_BY.get(self._git_word, ()), *args[at:])
         if self.command == "zip":
-            return ("-y", *args)  # store links as links; following them packs what lies outside
+            return ("-y", *args)  # store links as links; following them would pack files outside
         if self.command == "diff":
             return ("--no-dereference", *args)
         return self._grep_without_links() if self.command == "grep" else args
 
     def _grep_without_links(self) -> tuple[str, ...]:
-        """The arguments of grep so that it follows no link it meets in a directory."""
+        """The arguments of grep with -R as -r, which follows no links found in directories."""
         changed = list(self.args)
         for one in () if self.reading is None else self.reading.said:
             if one.option.name == "-R":
-                # Flags stand before a value in their cluster, so the first such letter is one.
+                # Flags precede a value in their cluster, so the first R is the flag.
                 changed[one.at] = changed[one.at].replace("R", "r", 1)
             elif one.option.name == "--dereference-recursive":
                 changed[one.at] = "-r"
@@ -291,11 +290,11 @@ class UnderstoodCommand:
 
 
 UNKNOWN_COMMAND = UnderstoodCommand("")
-"""Stands for a program of which nothing is known: it may write, and gets every protection."""
+"""Stands for an unknown program: it may write, and gets every protection."""
 
 
 def with_names(args: Sequence[object], real: Callable[[str], str]) -> list[object]:
-    """The arguments with each name, or value glued to an option, replaced by what `real` gives for it."""
+    """Replace each operand, and each value after an option's `=`, by its `real` name."""
     return [_with_name(arg, real) if isinstance(arg, str) else arg for arg in args]
 
 

@@ -1,7 +1,7 @@
-"""CommandValidator: what a command line would do, from its table.
+"""CommandValidator: judges a command line by its table.
 
-A line is LOW only when its command may be LOW and every argument is understood and harmless. Everything else rises:
-unknown options, links followed, files written; and is refused where a program would be named or a path leads out.
+A line is LOW only if its command may be LOW and every argument is understood and harmless. Unknown options, followed
+links and written files raise the level; a line that names a program to run, or a path that leads out, is refused.
 It decides from argv and tables alone and never from the joined text.
 """
 
@@ -38,10 +38,9 @@ class CommandValidator:
         self.tables: Mapping[str, CommandTable] = load_tables()
 
     def check(self) -> None:
-        """Hold the packaged tables of all allowed commands against their examples; raise `TableError` if one is wrong.
+        """Check the tables of all allowed commands against their examples; raise `TableError` if one is wrong.
 
-        The server does so when it starts, and a test does for every table: what a client would find out again with
-        each first use of a command is known by then.
+        The server does so when it starts, and a test does for every table, so a client need not on first use.
         """
         for name in sorted(self.allowed):
             table = self.tables.get(ALIASES.get(name, name))
@@ -50,18 +49,18 @@ class CommandValidator:
                 raise TableError(f"{load_tables().file_of(table.name)}: [{table.name}]: {'; '.join(wrong)}")
 
     def is_command_allowed(self, command: str) -> bool:
-        """True if a program is on the list; what its arguments may do is another question."""
+        """True if a program is on the list; its arguments are judged separately."""
         return command in self.allowed or (command in ALIASES and ALIASES[command] in self.allowed)
 
     def validate_command_safety(
         self, command: str, args: Sequence[str] = (), workspace: str | None = None
     ) -> Validation:
-        """True if a line may run at all, perhaps after a question."""
+        """Validate a line; a valid one may still need approval."""
         refusals = [one for one in self.judge(command, args, workspace).findings if one.level is _REFUSE]
         return Validation(refusals[0].reason if refusals else None)
 
     def judge(self, command: str, args: Sequence[str], workspace: str | None = None) -> UnderstoodCommand:
-        """Understand one line, once; its findings are never empty."""
+        """Parse and judge one line; there is always a finding."""
         if not self.is_command_allowed(command):
             return _unread(command, args, workspace, [_not_allowed(command, self.allowed)])
         too_much = _check_amount(command, args)
@@ -80,7 +79,7 @@ class CommandValidator:
         return table if table is not None and table.level is _REFUSE else None
 
     def self_check(self) -> list[str]:
-        """Every example in the tables that does not come out as it says; an empty list is right."""
+        """Examples in the tables that are judged wrongly; empty if all is well."""
         return [wrong for table in self.tables.values() for wrong in _wrong_examples(table)]
 
 
@@ -94,7 +93,7 @@ def _wrong_examples(table: CommandTable) -> list[str]:
 
 
 def _example(table: CommandTable, line: str) -> str:
-    """Judged as if the command were allowed: the tables also know some that are not."""
+    """Level of an example line, as if its command were allowed: some with tables are not."""
     command, *args = shlex.split(line)
     if ALIASES.get(command, command) != table.name:
         return f"an example of {command}"
@@ -118,7 +117,7 @@ def _listed(allowed: frozenset[str]) -> str:
 
 
 def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
-    """Too many or too long arguments."""
+    """A finding for too many or too long arguments, or None."""
     if len(args) > MAX_ARGUMENTS:
         return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
     size = len(command) + sum(map(len, args)) + len(args)
@@ -136,13 +135,13 @@ def _amount(level: VerdictLevel, reason: str, instead: str | None = None) -> Fin
 
 
 def understand(command: str, args: Sequence[str], workspace: str | None = None) -> UnderstoodCommand:
-    """Understand a line whose program is turned on, or was when it was judged."""
+    """Parse and judge a line whose program is allowed, or was when it was judged before."""
     return CommandValidator(frozenset({command})).judge(command, args, workspace)
 
 
 @lru_cache(maxsize=2048)
 def understood_line(argv: tuple[str, ...]) -> UnderstoodCommand:
-    """Understand a line of the record or the words of a rule, by the tables alone."""
+    """Parse and judge a recorded line or the words of a rule, by the tables alone."""
     return understand(argv[0], argv[1:])
 
 
@@ -151,7 +150,7 @@ def _unread(command: str, args: Sequence[str], workspace: str | None, findings: 
 
 
 def _without_table(command: str, args: Sequence[str], workspace: str | None) -> list[Finding]:
-    """A command allowed by configuration: nothing is known of it, so it is always HIGH."""
+    """Judge a command without a table, which the configuration allows: it is always HIGH."""
     table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
     place = Argument(table, workspace)
     findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
@@ -163,7 +162,7 @@ def _without_table(command: str, args: Sequence[str], workspace: str | None) -> 
 def _judge_table(
     table: CommandTable, args: Sequence[str], workspace: str | None
 ) -> tuple[list[Finding], bool, Reading | None, tuple[str, ...]]:
-    """Findings, need of network, reading and written names of one command; what it cannot read is refused."""
+    """Return findings, need of network, reading and written names; arguments that cannot be parsed are refused."""
     try:
         judge = _Judge(table, read(table, args), workspace)
         judge.run()
@@ -194,7 +193,7 @@ class _Judge:
         self.written: list[str] = []
         self.network = table.network
         self.place = Argument(table, workspace)
-        # What is written under a name is written under that name with a suffix as well: the copy of the old content.
+        # Each written file is also written under its name with a suffix: the backup of the old content.
         self.suffixes = ["", *(said.value for said in reading.said if said.option.kind is Kind.SUFFIX and said.value)]
 
     def run(self) -> None:
@@ -255,7 +254,7 @@ class _Judge:
             self.findings += judge_value(Kind.TREE, value, self.place)  # it may be written
 
     def _subcommand(self) -> bool:
-        """Judge the first operand as a subcommand; False when it is none and the table goes on by itself."""
+        """Judge the first operand as a subcommand; False if it is a plain operand of this table."""
         table, reading = self.table, self.reading
         if not reading.operands:
             return False
@@ -289,7 +288,7 @@ class _Judge:
         self.reading = replace(self.reading, sub=judge.reading)
 
     def _doubtful_subcommands(self) -> None:
-        """npm gives an option it does not know the next word; the subcommand is then a later one."""
+        """Judge later words too: npm may take the first as the value of an unknown option."""
         swallowed = sum(value is None for _, value in self.reading.unknown)
         for name in self.reading.operands[1 : 1 + swallowed]:
             sub = self.table.subs.get(name)
@@ -297,7 +296,7 @@ class _Judge:
                 self._inner(sub, Reading(sub.name))
 
     def _perhaps_meant(self, name: str) -> None:
-        """npm takes `exe` for `exec`, and `true` for the value of a flag before it: the strictest of them decides."""
+        """Judge all that npm may mean: it takes `exe` for `exec`, and `true` for the value of a flag before it."""
         meant = [full for full in self.table.subs if name and full.startswith(name)]
         meant += [word for word in self.reading.operands[1:] if word in self.table.subs]
         for full in meant:
@@ -308,7 +307,7 @@ class _Judge:
         operands, kinds = reading.operands, table.operands
         surely: Set[str] = frozenset()
         turned: Kind | None = None
-        # Where an option was not understood, which operand is which is not certain either.
+        # If an option was not understood, the roles of the operands are uncertain too.
         doubtful = bool(reading.unknown)
         if reading.said or self.given:
             surely = {item.option.name for item in reading.said if not item.abbreviated}
@@ -336,7 +335,7 @@ class _Judge:
             self._destination(table.last)
 
     def _patterns(self) -> None:
-        """Patterns whose match may take time beyond all bounds, or that cannot be seen."""
+        """Note patterns that may take unbounded time to match, or that come from a file."""
         reading = self.reading
         given = [said for said in reading.said if said.option.name in self.table.first_given_by]
         patterns = [said.value for said in given if said.option.kind is Kind.PATTERN] if given else reading.operands[:1]
@@ -355,7 +354,7 @@ class _Judge:
             self._note(_HIGH, table.beyond or f"{table.name} has more operands than are understood.", always_asks=True)
 
     def _destination(self, kind: Kind) -> None:
-        """The target of the other operands, and the name each would have there, which the line does not show."""
+        """Judge the destination, and the name each source would have there, which the line does not show."""
         *sources, last = self.reading.operands or [""]
         named = [item for item in self.reading.said if item.option.name in self.table.last_given_by]
         given = [item.value for item in named if item.value is not None and not item.abbreviated]
@@ -376,7 +375,7 @@ class _Judge:
                 for suffix in self.suffixes:
                     self.written.append(name + suffix)
                     found = judge_value(kind if surely else Kind.PATH_MAKE, name + suffix, self.place)
-                    # `b.txt` is hardly a directory: what would be in it matters only where it is refused
+                    # `b.txt` is hardly a directory: a file in it matters only if it is refused
                     self.findings += [item for item in found if surely or "." not in place[1:] or item.level is _REFUSE]
 
     def _operand(self, kind: Kind, operand: str) -> None:
@@ -396,7 +395,7 @@ class _Judge:
 
 @lru_cache(maxsize=1024)
 def _constant(level: VerdictLevel, reason: str, rule: str, instead: str | None, always_asks: bool) -> Finding:
-    """A finding in which nothing of the call is quoted; made once."""
+    """A finding that quotes nothing of the call; made once."""
     return Finding(level=level, reason=reason, rule=rule, instead=instead, always_asks=always_asks)
 
 

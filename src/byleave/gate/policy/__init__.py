@@ -1,1 +1,1 @@
-"""Rules: what owner, organisation, device and project say of a call, and the grants people give."""
+"""Rules of organisation, device, user and project, and the grants people give; pure."""

@@ -1,20 +1,16 @@
-"""Grants: which calls a saved rule covers, which rules to offer with a question, and which reach too far.
+"""Grants: the calls a saved rule covers, the rules to offer, those that reach too far, and each in words.
 
-A class covers MEDIUM uses: never what is HIGH, refused, about secrets or explicitly asked for. The one exception is a
-write of source code, which is HIGH by its ending alone: a rule that names the ending (`src/**/*.go`) covers it. Code is
-run only bound to the content a person was shown, or as the project's own tests with options that load nothing else.
-Everything here is pure; who saves a grant, counts its uses and ends it is not decided here.
+A class covers MEDIUM calls: never HIGH or refused ones, secrets, or calls that a rule asks about. The one exception is
+a write of source code, which is HIGH by its extension alone: a rule that names the extension (`src/**/*.go`) covers it.
+Code runs only bound to the content a person was shown, or as the project's own tests with options that load nothing
+else. A rule's text is made from the rule alone and is safe to show: the ends of each word are visible, secrets are
+masked, and nothing moves the cursor. Everything here is pure: grants are saved, counted and ended elsewhere.
 
     covers(rule, call, …)     does this rule let this call run without asking?
     suggest(tool, params, …)  rules to offer, narrow to wide
-    problem_with(rule)        why a rule may not be saved, or None
-    text_of, widest_of        the rule in words
-    leaves_unseen(call)       what a covered call changes that nobody is shown
-
-A grant's rule in words: what it covers, and the most that could then run without asking.
-
-Made from the rule alone and safe to show: the ends of each word are visible, secrets are masked, and nothing moves the
-cursor. It says what a rule means and never whether it may be saved.
+    problem_with(rule)        the reason a rule may not be saved, or None
+    text_of, widest_of        the rule, and the most that could run without asking, in words
+    leaves_unseen(call)       paths a covered call changes that nobody is shown
 """
 
 import posixpath
@@ -48,12 +44,12 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 
 
 def words_of(rule: GrantRule) -> tuple[str, ...]:
-    """The words a line must begin with, an alias under its own name's."""
+    """The words a line must begin with, with an alias resolved."""
     return (ALIASES.get(rule.command[0], rule.command[0]), *rule.command[1:]) if rule.command else ()
 
 
 def text_of(rule: GrantRule) -> str:
-    """What a rule covers, in one sentence that is safe to show."""
+    """Describe what a rule covers, in one sentence that is safe to show."""
     if rule.tool == "search_web":
         return "Search the web for anything."
     if rule.tool != "execute_command":
@@ -69,7 +65,7 @@ def text_of(rule: GrantRule) -> str:
 
 
 def widest_of(rule: GrantRule) -> str:
-    """The most that could then run without asking."""
+    """Describe the most that could then run without asking."""
     if rule.tool == "search_web":
         return "Any text of up to 400 characters is sent to the search service outside, also text from your files."
     if rule.tool != "execute_command":
@@ -91,7 +87,7 @@ def _widest_write(paths: Sequence[str]) -> str:
     if not any(set("*?") & set(path) or path.endswith("/") or "/" not in path for path in paths):
         return "It is replaced or emptied as often as wanted, without its content being shown to you."
     found = [_ENDING.search(path.rpartition("/")[2]) for path in paths]
-    # A rule that names its endings lets no other through.
+    # A rule that names its extensions covers no others.
     only = {match[0] for match in found if match} if all(found) else set[str]()
     named = {match[0].lower() for match in found if match} & SOURCE_EXTENSIONS
     endings = " ".join(sorted((MEDIUM_EXTENSIONS & only) | named if all(found) else MEDIUM_EXTENSIONS | named))
@@ -102,13 +98,13 @@ def _widest_write(paths: Sequence[str]) -> str:
 
 
 def line_of(words: Sequence[str]) -> str:
-    """Words with their ends visible: quotes wherever a word is not plain."""
+    """Join words, secrets masked; those that are not plain are quoted, so that their ends are visible."""
     return " ".join(word if _PLAIN_WORD.fullmatch(word) else quote(word) for word in mask_arguments(list(words)))
 
 
 def _shown_path(glob: str) -> str:
     if "/" not in glob.rstrip("/") and not set("*?") & set(glob):
-        # A bare name fits wherever it stands.
+        # A bare name matches in any directory.
         return (
             f"any file {quote(glob)}, in whatever directory"
             if "/" not in glob
@@ -148,13 +144,13 @@ __all__ = [
 
 MOST_SUGGESTIONS = 4
 _NOWHERE = "."
-"""Stands for files that cannot be told from the line (`scripts.UNKNOWN`)."""
+"""Stands for files that the line does not reveal (`scripts.UNKNOWN`)."""
 _MEDIUM, _HIGH = VerdictLevel.MEDIUM, VerdictLevel.HIGH
 NEVER_CODE = (".md",)
 
 
 def covers_everything(*, level: VerdictLevel, always_asks: bool) -> bool:
-    """True if a grant for the whole session lets a call run: what asks by its risk alone."""
+    """True if a session-wide grant covers a call: one that asks by its risk alone."""
     return level in (_MEDIUM, _HIGH) and not always_asks
 
 
@@ -170,14 +166,14 @@ def covers(
 ) -> bool:
     """True if a class lets a call run without asking.
 
-    `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths that calls without
-    a question have changed in this session (`leaves_unseen`) and that no person was shown since; while there are any,
-    no rule covers what runs code of the workspace.
+    `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths changed by calls
+    that did not ask (`leaves_unseen`) and not shown to a person since; while one of them may be code (`NEVER_CODE` is
+    not), no rule covers a call that runs code of the workspace.
     """
     if not may_be_granted(call, level=level, always_asks=always_asks) or problem_with(rule) is not None:
         return False
     pattern = _pattern(rule)
-    if level is _HIGH:  # only what says of which kind the file is
+    if level is _HIGH:  # only paths that name the file's extension
         kind = source_kind(call.path or "") or "/"
         pattern = replace(pattern, paths=tuple(path for path in rule.paths if path.lower().endswith(kind)))
     if not pattern.fits_strictly(call) or (level is _HIGH and not pattern.paths):
@@ -195,7 +191,7 @@ def may_be_granted(call: Call, *, level: VerdictLevel, always_asks: bool) -> boo
     """True if any class may cover a call of this risk."""
     if always_asks or level not in (_MEDIUM, _HIGH):
         return False
-    # Whatever else makes a write HIGH always asks.
+    # Any other reason that makes a write HIGH always asks.
     is_source = call.tool == "write_file" and call.path is not None and source_kind(call.path) is not None
     return level is _MEDIUM or is_source
 
@@ -203,7 +199,7 @@ def may_be_granted(call: Call, *, level: VerdictLevel, always_asks: bool) -> boo
 def _code_is_seen(
     rule: GrantRule, call: Call, *, network: bool, bound: Mapping[str, str], unseen: Collection[str]
 ) -> bool:
-    """True if all that would run is what a person was shown, or the project's own tests."""
+    """True if only code that a person was shown, or the project's own tests, would run."""
     if _NOWHERE in bound or (rule.files and dict(bound) != rule.files):
         return False
     if call.program not in breadth().runners:
@@ -211,7 +207,7 @@ def _code_is_seen(
     hidden = any(not path.lower().endswith(NEVER_CODE) for path in unseen)
     opening = breadth().opening(call.argv)
     if opening is None:
-        # What comes over the network, and what a module from elsewhere is pointed at, is nobody's to bind.
+        # Code from the network, and files that a module from elsewhere is pointed at, cannot be bound.
         return not network and not hidden and _is_there(rule.files)
     in_its_place = not rule.files and _is_there(bound)  # `pytest.py` in the workspace would run as `-m pytest`
     return opening.lets(call.after(len(opening.words))) and not in_its_place and not (opening.runs and hidden)
@@ -222,7 +218,7 @@ def _is_there(files: Mapping[str, str]) -> bool:
 
 
 def leaves_unseen(call: Call) -> tuple[str, ...]:
-    """What changes when this call runs without a person being shown the result: paths, or `**` for any."""
+    """Paths that this call changes without a person being shown the result; `**` for any."""
     if call.tool == "write_file":
         return (call.path if call.path is not None else "**",)
     if call.tool == "execute_command" and breadth().brings_unseen(understood_line(call.argv).named):
@@ -236,11 +232,11 @@ def _pattern(rule: GrantRule) -> Pattern:
     )
 
 
-# What reaches too far
+# Rules that reach too far
 
 
 def problem_with(rule: GrantRule) -> str | None:
-    """Why a rule may not be saved, in words; None when it may."""
+    """The reason a rule may not be saved, in words; None if it may."""
     return _problem(rule.tool, words_of(rule), rule.exact, tuple(rule.paths), tuple(rule.files))
 
 
@@ -323,7 +319,7 @@ def _names_file(word: str, file: str) -> bool:
 
 
 def _judged_problem(words: tuple[str, ...], exact: bool) -> str | None:
-    """What the tables say of the words themselves. Operands may be lacking from a beginning."""
+    """The tables' objection to the words, or None. A beginning may lack operands."""
     if words[0] not in load_tables():
         return f"Nothing is known of the arguments of {quote(words[0])}, so each use of it is asked about."
     absolute = any(word.startswith("/") for word in words)
@@ -331,7 +327,7 @@ def _judged_problem(words: tuple[str, ...], exact: bool) -> str | None:
         if not exact and finding.rule.endswith(".operands"):
             continue
         if absolute and finding.rule == "paths.outside":
-            continue  # perhaps inside the workspace; judged when the call comes
+            continue  # perhaps inside the workspace; judged with the call
         if finding.level is VerdictLevel.REFUSE:
             return safe_text(f"It would never be allowed: {finding.reason}")
         if finding.level is _HIGH or finding.always_asks:
@@ -339,7 +335,7 @@ def _judged_problem(words: tuple[str, ...], exact: bool) -> str | None:
     return None
 
 
-# What to offer
+# Suggestions
 
 
 def suggest(
@@ -376,21 +372,21 @@ def _rules_for(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | Non
 
 
 def _write_rules(path: str | None) -> Iterable[GrantRule | None]:
-    """This file; files of its kind beside it; all below its directory; all below the first directory."""
+    """Yield rules for the file, for its extension beside it, for its directory and for the topmost directory."""
     if path is None or set("*?") & set(path):
-        return  # no pattern says this name and no other
+        return  # no pattern matches this name alone
     directory, _, name = path.rpartition("/")
     ending = posixpath.splitext(name)[1]
     yield _rule("write_file", paths=(path if directory else f"./{path}",))
     yield _rule("write_file", paths=(f"{directory or '.'}/*{ending}",))
     for top in (directory, directory.partition("/")[0]) if directory else ():
-        # Beside text, source code of the kind that was asked about.
+        # Besides text, source code with the extension that was asked about.
         named = () if source_kind(path) is None else (f"{top}/**/*{ending}",)
         yield _rule("write_file", paths=(f"{top}/**", *named))
 
 
 def _command_rules(call: Call, bound: Mapping[str, str]) -> Iterable[GrantRule | None]:
-    """The line; then as few of its first words as reach no further than they should."""
+    """Yield a rule for the exact line, then for its shortest beginning that is not too broad."""
     files = dict(bound) if _is_there(bound) else {}
     yield _rule("execute_command", call.argv, exact=True, files=files)
     opening = breadth().opening(call.argv)
@@ -415,7 +411,7 @@ def _rule(
     files: dict[str, str] | None = None,
 ) -> GrantRule | None:
     if mask_arguments(list(command)) != list(command) or any(hidden_in(word) is not None for word in command):
-        return None  # a secret is not kept in a rule, and what cannot be seen cannot be agreed to
+        return None  # a rule keeps no secret, and nobody can agree to invisible characters
     try:
         return GrantRule(tool=tool, command=tuple(command), exact=exact, paths=paths, files=files or {})
     except ValidationError:  # a word that is empty or too long to be part of a rule

@@ -1,12 +1,12 @@
-"""The owner's rules: what a policy says of a call, whatever the order of its rules and layers.
+"""Policy: the rules of all layers, parsed and applied to a call; their order does not matter.
 
 Of all rules that fit, the strictest wins. A deny refuses and an ask always asks; both only add findings, so no rule can
-take back what another or the gate itself found. An allow adds nothing: it is named, and the gate lets it waive the
-question that a risk level alone would ask.
+take back what another or the gate itself found. An allow adds no finding: the gate lets it waive a question that the
+risk level alone would ask.
 
-A layer is TOML, refused whole when anything in it is not understood. Each rule's own examples (`match`, `not_match`)
-are checked as it is read, so a rule that does not mean what its author thought is found when it is written. Errors name
-the file, the rule and the field. Nothing here opens a file.
+A layer is TOML, refused whole if anything in it is not understood. Each rule's own examples (`match`, `not_match`) are
+checked as it is read, so its author learns at once if it means something else. Errors name the file, the rule and the
+field. Nothing here opens a file.
 """
 
 import re
@@ -31,9 +31,9 @@ from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from .rules import Fit, Pattern
 
 MOST_COMPARED = 20_000
-"""Patterns times names that are compared for one call."""
+"""Most comparisons for one call: patterns times names."""
 MAX_FINDINGS = 20
-"""Reasons kept of one call; the strictest stay."""
+"""Most findings for one call; the strictest are kept."""
 
 
 class PolicyError(CallerError):
@@ -41,7 +41,7 @@ class PolicyError(CallerError):
 
 
 class Action(StrEnum):
-    """What a rule does."""
+    """Effect of a rule."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -71,7 +71,7 @@ class Rule:
         return f"{self.name}: {self.text}"
 
     def finding(self, call: Call) -> Finding | None:
-        """What an ask or a deny says of a call; None when it is not about it."""
+        """The finding of an ask or a deny for a call; None if it does not match."""
         sure = self.pattern.fit(call)
         if sure is Fit.NO:
             return None
@@ -113,7 +113,7 @@ class LayerPolicy:
     layer: Layer
     source: str
     rules: tuple[Rule, ...] = ()
-    """All of them, also those held back."""
+    """All rules, including those held back."""
     turned_on: frozenset[str] = frozenset()
     """Commands it turns on."""
     widest_mode: AgentMode = AgentMode.FULL
@@ -121,7 +121,7 @@ class LayerPolicy:
 
     @property
     def in_force(self) -> tuple[Rule, ...]:
-        """The rules that count: what loosens only when the layer is trusted."""
+        """The rules that apply: an allow only if the layer is trusted."""
         return self.rules if self.trusted else tuple(rule for rule in self.rules if rule.action is not Action.ALLOW)
 
     @property
@@ -130,24 +130,24 @@ class LayerPolicy:
 
     @property
     def loosening(self) -> tuple[str, ...]:
-        """What it loosens, a line each."""
+        """Everything it loosens, one line each."""
         turned_on = [f"turns on the command {name}" for name in sorted(self.turned_on)]
         return (*turned_on, *(f"rule {rule.number}: {rule.text}" for rule in self.rules if rule.action is Action.ALLOW))
 
     @property
     def held_back(self) -> tuple[str, ...]:
-        """What it would loosen and does not, because nobody has trusted it."""
+        """Everything it would loosen if it were trusted."""
         return () if self.trusted else self.loosening
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOpinion:
-    """What a policy says of one call."""
+    """A policy's findings about one call, and a rule that allows it."""
 
     findings: tuple[Finding, ...] = ()
     """Strictest first."""
     allow: Rule | None = None
-    """A rule that allows it; it waives a question of risk and nothing else."""
+    """It waives a question of risk and nothing else."""
 
 
 _NO_OPINION = PolicyOpinion()
@@ -193,7 +193,7 @@ class Policy:
         return bool(self._by_command or self._by_tool)
 
     def path_denials(self, tool: str) -> tuple[Rule, ...]:
-        """Rules that keep a tool from paths whatever else the call says: denials of paths, of this tool or of all."""
+        """Rules that deny paths to a tool unconditionally, whether for this tool or for all."""
         about = (rule for name in (None, tool) for rule in self._by_tool.get(name, ()))
         return tuple(
             rule for rule in about if rule.action is Action.DENY and rule.pattern.paths and not rule.pattern.options
@@ -204,7 +204,7 @@ class Policy:
         return Policy((*self.layers, *layers))
 
     def judge(self, call: Call) -> PolicyOpinion:
-        """What the rules say of one call."""
+        """Apply the rules to one call."""
         found: dict[tuple[VerdictLevel, str], Finding] = {}
         allow: Rule | None = None
         if call.names > self._most_names:
@@ -242,7 +242,7 @@ _DECLARED = (Layer.USER, Layer.DEVICE, Layer.PROJECT)
 
 
 def parse_policy(text: str, layer: Layer, *, source: str, trusted: bool = True) -> LayerPolicy:
-    """One layer from its text. What an untrusted project's file would loosen is held back."""
+    """Parse one layer. Whatever an untrusted project's file would loosen is held back."""
     reader = _Reader(source, layer)
     data = reader.toml(text)
     reader.known(data, _TOP, "")
@@ -266,7 +266,7 @@ def parse_policy(text: str, layer: Layer, *, source: str, trusted: bool = True) 
 
 
 def declared_layers(texts: Iterable[PolicyText]) -> tuple[LayerPolicy, ...]:
-    """The layers a client declared of its machine; others are not its to declare."""
+    """Parse the layers that a client declares for its machine; it may declare no others."""
     layers: dict[Layer, LayerPolicy] = {}
     for text in texts:
         if text.layer not in _DECLARED or text.layer in layers:
@@ -279,7 +279,7 @@ def declared_layers(texts: Iterable[PolicyText]) -> tuple[LayerPolicy, ...]:
 
 
 class _Reader:
-    """Reads one file; knows what to call it in errors."""
+    """Parses one file, which its errors name."""
 
     def __init__(self, source: str, layer: Layer) -> None:
         self.source = source
@@ -496,21 +496,21 @@ class Decider(NamedTuple):
     rule: str
     """`user.3` for the third rule of the user's layer; else the gate's own, such as `commands.find.-delete`."""
     text: str | None
-    """The rule on one line, where it waives the question."""
+    """The rule on one line, if it waives the question."""
     layer: Layer
     source: str | None
     """The file it was written in; None for the gate's own."""
 
 
 def meaning(verdict: Verdict) -> str:
-    """What happens to a call with this verdict, before grants and modes are looked at."""
+    """Say what happens to a call with this verdict, apart from grants and modes."""
     if verdict.waived_by is not None:
         return "runs without asking, by a rule of yours"
     return MEANING[verdict.level]
 
 
 def decider(verdict: Verdict, policy: Policy) -> Decider:
-    """The rule that waives the question; else the one of the strictest finding."""
+    """Return the rule that waives the question, else the rule of the strictest finding."""
     if verdict.waived_by is not None:
         name, _, text = verdict.waived_by.partition(": ")
         return _written(name, text, policy)

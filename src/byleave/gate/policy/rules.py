@@ -1,9 +1,9 @@
-"""True if a pattern fits a call: shared by the policy and by grants.
+"""Pattern matching of calls, shared by the policy and by grants.
 
-There are two ways to look. Strictly, for what loosens: the line must begin with the rule's words, one for one, and a
-path must be spelled plainly. Leniently, for what tightens: options before a subcommand, abbreviations, clusters and
-every argument that could be a path count too, and what only may fit is said to fit perhaps.
-Both are pure, and a pattern that does not understand a call does not fit it strictly.
+Rules that loosen match strictly: the line must begin with the rule's words, one for one, and a path must be spelled
+plainly. Rules that tighten match leniently: options before a subcommand, abbreviations, clusters and every argument
+that could be a path count too, and an uncertain match is `Fit.PERHAPS`.
+Both are pure, and a call that a pattern does not understand never matches strictly.
 """
 
 import posixpath
@@ -16,7 +16,7 @@ from byleave.gate.names import directory_of, first_fixed, path_above, path_fits
 
 
 class Fit(IntEnum):
-    """How sure it is that a call is one of those a rule is about."""
+    """Certainty that a rule is about a call."""
 
     NO = 0
     PERHAPS = 1
@@ -25,7 +25,7 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which calls a rule is about. Empty parts do not narrow it."""
+    """The calls a rule is about. Empty parts match anything."""
 
     tool: str | None = None
     command: tuple[tuple[str, ...], ...] = ()
@@ -37,7 +37,7 @@ class Pattern:
     paths: tuple[str, ...] = ()
 
     def fits_strictly(self, call: Call) -> bool:
-        """For an allow or a grant: every part must fit plainly."""
+        """Match for an allow or a grant: every part must fit plainly."""
         if self.options or (self.tool is not None and self.tool != call.tool):
             return False
         if self.command:
@@ -50,7 +50,7 @@ class Pattern:
         return True
 
     def fit(self, call: Call) -> Fit:
-        """For an ask or a deny: any way of looking at the call counts, and the least sure part decides."""
+        """Match for an ask or a deny: any reading of the call counts; the least certain part decides."""
         if self.tool is not None and self.tool != call.tool:
             return Fit.NO
         if call.also is not None and self.command and call.also.program in self.command[0]:
@@ -61,11 +61,11 @@ class Pattern:
         return min(sure, self._paths_fit(call)) if sure and self.paths else sure
 
     def fits_leniently(self, call: Call) -> bool:
-        """True if the call surely is one of those meant."""
+        """True if the call certainly matches."""
         return self.fit(call) is Fit.YES
 
     def reaches_into(self, call: Call) -> bool:
-        """True if the call may be one of those meant, or may reach what the paths protect."""
+        """True if the call may match, or may reach the protected paths."""
         return self.fit(call) is Fit.PERHAPS
 
     def _command_fit(self, call: Call) -> Fit:
@@ -116,7 +116,7 @@ def _begins(words: Sequence[str], command: Sequence[tuple[str, ...]], *, loosely
 
 
 def _begins_skipping(words: Sequence[str], command: Sequence[tuple[str, ...]]) -> bool:
-    """True if the line begins so when options, each with or without a value, may stand between the words."""
+    """True if the line begins with the command; options, with or without a value, may stand between its words."""
     if not words or words[0] not in command[0]:
         return False
     places = {1}

@@ -1,1 +1,1 @@
-"""Text for people and records: calls in words, characters made visible, secrets masked."""
+"""Text for people and records: calls described, hidden characters escaped, secrets masked."""

@@ -1,7 +1,7 @@
-r"""Characters that a person cannot see or that a screen obeys: control, bidi, zero-width, tag and look-alike ones.
+r"""Hidden and deceptive characters: control, bidi, zero-width, tag and look-alike ones.
 
-Two users: paths (which may not hold them) and everything shown to a person (where they become visible escapes).
-One list, so that what is refused in a name and what is escaped in a prompt never drift apart.
+Paths may not contain them; text shown to a person has them as visible escapes. Both use this one list, so that what is
+refused in a name and what is escaped in a prompt never drift apart.
 """
 
 import re
@@ -41,7 +41,7 @@ LOOKALIKE_SLASHES = re.compile("[\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0
 
 
 def hidden_in(text: str) -> str | None:
-    """The first hidden character, or None. Printable ASCII, the usual case, is answered without a search."""
+    """The first hidden character, or None. Printable ASCII, the usual case, needs no search."""
     if text.isascii() and text.isprintable():
         return None
     found = HIDDEN.search(text)
@@ -57,7 +57,7 @@ def hidden_in_prose(text: str) -> str | None:
 
 
 def half_character(text: str) -> bool:
-    """True if it holds a lone surrogate, so that no encoding can write it."""
+    """True if it has a lone surrogate, which no encoding can write."""
     if text.isascii():
         return False
     try:
@@ -68,12 +68,12 @@ def half_character(text: str) -> bool:
 
 
 def whole_characters(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate; the same object when there is none."""
+    """The text with U+FFFD for each lone surrogate; the same object if there is none."""
     return _SURROGATE.sub("\ufffd", text) if half_character(text) else text
 
 
 def escaped(character: str) -> str:
-    r"""How a hidden character is shown: `\x1b`, `\u{202e}`."""
+    r"""The visible escape of a hidden character: `\x1b`, `\u{202e}`."""
     point = ord(character)
     if character in "\t\n\r":
         return {"\t": "\\t", "\n": "\\n", "\r": "\\r"}[character]
@@ -86,8 +86,8 @@ _LATIN_LOOKING = frozenset("асеорхуіјѕһԁԛԝѵӏАВЕЗКМНОРС
 
 
 def mixed_scripts(text: str) -> str | None:
-    """The first letter of a word that is not what it looks like, or None: alphabets mixed, as in a Cyrillic `a` among
-    Latin letters; only letters that look like Latin ones; letters that are a form of others."""
+    """The first non-ASCII letter of a disguised word, or None. Disguised: it mixes alphabets (a Cyrillic `a` among
+    Latin letters), has only letters that look Latin, or has compatibility forms of ASCII letters."""
     if text.isascii():
         return None
     words = (word for word in re.split(r"[\W\d_]+", text) if not word.isascii())
@@ -106,5 +106,5 @@ def _scripts(word: str) -> set[str]:
 
 
 def plain_form(text: str) -> str:
-    """What a careless reader or file system would take the text for: compatibility forms folded, case dropped."""
+    """Fold compatibility forms and case, as a careless reader or file system would."""
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()

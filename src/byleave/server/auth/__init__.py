@@ -1,1 +1,1 @@
-"""Who is asking: tokens, sign-ins and the middleware that every request passes."""
+"""Authentication: keys, tokens and sign-ins of the page."""

@@ -1,7 +1,7 @@
-"""The keys tokens are signed and verified with.
+"""Keys that sign and verify tokens.
 
-Which algorithm goes with a key is decided by the key that was configured, never by a token: a public key is never used
-as a shared secret, and `none` is not an algorithm.
+The configured key decides the algorithm, never the token: a public key is never used as a shared secret, and `none` is
+not an algorithm.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ log = structlog.stdlib.get_logger(__name__)
 
 SMALLEST_RSA_BITS = 2048
 REFRESH_SECONDS = 30.0
-"""How soon the identity provider is asked again for a key nobody knows: a forged `kid` must not make us ask often."""
+"""Least time between fetches for an unknown key: a forged `kid` must not make us ask often."""
 KEYS_SECONDS = 3600.0
-"""How long fetched keys are believed without asking again: a key that was withdrawn ends within this time."""
+"""Time that fetched keys are trusted before the next fetch: a withdrawn key ends within it."""
 LONGEST_SECONDS = 24 * 3600.0
-"""How long they are believed while the provider does not answer."""
+"""Time that they are trusted while the provider does not answer."""
 FETCH_SECONDS = 10
 
 
 class KeySource(Protocol):
-    """Where the key for a token comes from."""
+    """Source of the key for a token."""
 
     async def key_for(self, token: str) -> tuple[Any, str]:
-        """The key and the one algorithm that goes with it, or Unauthenticated."""
+        """Return the key and its one algorithm, or raise Unauthenticated."""
         ...
 
 
@@ -54,7 +54,7 @@ class SharedSecret:
         return self._secret, "HS256"
 
     def signature(self, claims: str) -> bytes:
-        """What a token with these claims is signed with. Never told to anybody: it would make the token."""
+        """Signature of a token with these claims. Never send it: it completes the token."""
         return hmac.digest(self._secret, claims.encode("ascii"), "sha256")
 
 
@@ -86,7 +86,7 @@ class PublishedKeys:
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         if not url.startswith(("https://", "http://")):
             raise ConfigurationError(f"BYLEAVE_JWKS_URL is not an address: {url!r}.", hint="Write it as https://….")
-        # Its own cache is off: this class decides when to ask again, so that nobody can make us ask often.
+        # Its own cache is off: this class limits how often we ask.
         self._fetcher = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS)
         self._clock = clock
         self._keys: dict[str | None, tuple[Any, str]] = {}
@@ -120,11 +120,11 @@ class PublishedKeys:
         async with self._asking:
             asked = self._asked_at
             if asked is not None and self._clock() - asked < REFRESH_SECONDS:
-                return  # somebody just did, or it is too early to ask again
+                return  # fetched just now, or too early to ask again
             self._asked_at = self._clock()
             try:
                 published = (await asyncio.to_thread(self._fetcher.get_jwk_set)).keys
-            except jwt.PyJWKSetError:  # none that could be used: all of them were withdrawn
+            except jwt.PyJWKSetError:  # no usable key: all were withdrawn
                 published = []
             except (jwt.PyJWTError, OSError, ValueError) as error:
                 log.error("keys could not be fetched", error=type(error).__name__)
@@ -140,7 +140,7 @@ class PublishedKeys:
 
 
 def algorithm_of(key: object) -> str | None:
-    """The one algorithm a public key may be used with; None for what is not a public key we accept."""
+    """The one algorithm a public key may be used with; None if we do not accept the key."""
     if isinstance(key, RSAPublicKey):
         return "RS256" if key.key_size >= SMALLEST_RSA_BITS else None
     if isinstance(key, EllipticCurvePublicKey):
@@ -149,7 +149,7 @@ def algorithm_of(key: object) -> str | None:
 
 
 def key_source(settings: ServerSettings) -> KeySource:
-    """What verifies tokens: published keys before a public key before the shared secret."""
+    """Choose the source: published keys, else a public key, else the shared secret."""
     if settings.jwks_url:
         return PublishedKeys(settings.jwks_url)
     if settings.public_key:

@@ -1,7 +1,7 @@
 """The server's own secret, and the keys made from it.
 
-A secret that nobody configured is made once and kept in the state directory, readable by its owner alone. This module
-must stay cheap to import, and without what only a server needs: verifying a record takes the secret and nothing else.
+Without a configured secret, a random one is made once and kept in the state directory, readable by its owner alone.
+This module must stay cheap to import and free of server dependencies: verifying a record needs only the secret.
 """
 
 import hmac
@@ -18,14 +18,14 @@ SHORTEST_SECRET = 32
 
 
 def server_secret(settings: ServerSettings) -> bytes:
-    """The configured secret; without one, a random one made once and kept in the state directory."""
+    """Return the configured secret, else the random one kept in the state directory."""
     if settings.secret is not None:
         return _long_enough(settings.secret, "BYLEAVE_SECRET")
     return _kept_secret(settings.home / "secret")
 
 
 def seal_keys(settings: ServerSettings) -> tuple[bytes, ...]:
-    """What seals the heads of audit chains, made from the secret; then what an earlier secret made of it."""
+    """Keys that seal the heads of audit chains: of the current secret, then of the previous one, if set."""
     secrets_known = [server_secret(settings)]
     if settings.previous_secret is not None:
         secrets_known.append(_long_enough(settings.previous_secret, "BYLEAVE_PREVIOUS_SECRET"))
@@ -33,7 +33,7 @@ def seal_keys(settings: ServerSettings) -> tuple[bytes, ...]:
 
 
 def has_secret(settings: ServerSettings) -> bool:
-    """True if there is a secret already, or one would be made."""
+    """True if a secret is configured or kept already; makes none."""
     return settings.secret is not None or (settings.home / "secret").exists()
 
 
@@ -56,7 +56,7 @@ def _kept_secret(path: Path) -> bytes:
             try:
                 with os.fdopen(descriptor, "w") as file:
                     file.write(secrets.token_hex(32))
-                # A link fails where a file is already, so of two who start at once both get the same secret.
+                # `os.link` fails if the file exists, so two servers that start at once get the same secret.
                 os.link(fresh, path)
             except FileExistsError:
                 pass

@@ -1,12 +1,12 @@
-"""Sign-ins of the page: the one-time links that open them, their cookies, and their end.
+"""Sign-ins of the page: one-time links, cookies and signing out.
 
-A code of a link is random, works once and for ten minutes, and lives in memory only: whoever can read the terminal that
-printed it is the user. A page that it signs in gets what a page needs (chat and approve). A program may exchange it for
-a token of its own, which may do no more than what asked for the link. What it signs in never lasts longer than what
-asked for it: a link is no way to make a short token or a stolen sign-in last, or a page able to execute.
+A link's code is random, works once within ten minutes, and is kept in memory only: whoever can read the terminal that
+printed it is the user. A page signed in by it gets the scopes chat and approve. A program may exchange it for a token
+with no more scopes than the token or sign-in that asked for the link. Neither lasts longer than that: a link cannot
+prolong a short token or a stolen sign-in, or make a page able to execute.
 
-A cookie is signed and good until its time, wherever it is copied to; so whether somebody signed out of it is asked of
-the record each time. Signing out ends the sign-in, those that links it asked for led to, and every feed they read.
+A cookie is signed and valid until it expires, wherever it is copied to; so each request asks the record whether it was
+signed out. Signing out ends the sign-in, all sign-ins that came from its links, and every feed they read.
 """
 
 import hashlib
@@ -34,46 +34,46 @@ log = structlog.stdlib.get_logger(__name__)
 CODE_SECONDS = 600.0
 MOST_CODES = 1000
 MOST_CODES_OF_ONE = 10
-"""Links of one user that are good at the same time; a further one ends the oldest."""
+"""Most valid links of one user; a further one ends the oldest."""
 ASKING_SECONDS = 60.0
 MOST_ASKED = 10
-"""Links one user may ask for within `ASKING_SECONDS`."""
+"""Most links one user may ask for within `ASKING_SECONDS`."""
 SESSION_SECONDS = 12 * 3600
 PROGRAM_SECONDS = 30 * 24 * 3600
-"""How long a token lasts that a program got for a link."""
+"""Longest life of a token that a program got for a link."""
 PROGRAM_SCOPES = frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE})
 MOST_LED = 8
-"""Sign-ins that may follow from one another by links."""
+"""Longest chain of sign-ins that each came from a link of the one before."""
 MOST_WRONG = 30
-"""Wrong codes within `ASKING_SECONDS` that are told they are wrong; the rest is told to wait. A right one always
-works: nobody can keep others out by guessing, and guessing 256 bits leads nowhere."""
+"""Most wrong codes within `ASKING_SECONDS` that are answered as wrong; further ones get a 429. A right code always
+works: nobody can lock others out by guessing, and 256 bits cannot be guessed."""
 COOKIE = "byleave_session"
-"""What the names of all our cookies begin with; see `cookie_name`."""
+"""Prefix of all our cookie names; see `cookie_name`."""
 LINK_HINT = "Open a new link: `byleave link` prints one, and so does `byleave up` when it starts."
 OVER = "You are no longer signed in here."
 
 
 class Code(NamedTuple):
-    """What a link stands for."""
+    """The sign-in that a link stands for."""
 
     user: str
     good_until: float
     """By our clock."""
     session_until: float | None
-    """When what it signs in must have ended, in seconds since 1970; None: nothing but its usual length."""
+    """Latest end of its sign-in, in seconds since 1970; None if only the usual length limits it."""
     scopes: frozenset[Scope] = PROGRAM_SCOPES
-    """What a program may get by it: never more than what asked for it has."""
+    """Scopes a program may get by it: never more than the asker has."""
     led_by: tuple[str, ...] = ()
-    """The sign-ins of the page that asked for it: what it signs in ends with them."""
+    """The page sign-ins that led to it: its sign-in ends with them."""
 
     def session_seconds(self, longest: int = SESSION_SECONDS) -> int:
-        """How long a sign-in by this link lasts."""
+        """Length of a sign-in by this link."""
         left = longest if self.session_until is None else self.session_until - time.time()
         return max(1, min(longest, int(left)))
 
 
 class SignIn:
-    """The codes that are still good."""
+    """The codes that are still valid."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -89,7 +89,7 @@ class SignIn:
         scopes: frozenset[Scope] = PROGRAM_SCOPES,
         led_by: tuple[str, ...] = (),
     ) -> str:
-        """A code for this user, good once and for ten minutes. `until`: when its sign-in ends at the latest."""
+        """Make a code for this user, valid once within ten minutes. `until` is the latest end of its sign-in."""
         now = self._clock()
         self._codes = {key: code for key, code in self._codes.items() if code.good_until > now}
         own = [key for key, code in self._codes.items() if code.user == user]
@@ -109,7 +109,7 @@ class SignIn:
         scopes: frozenset[Scope] = PROGRAM_SCOPES,
         led_by: tuple[str, ...] = (),
     ) -> str:
-        """The same over the network: not more often than a person would ask."""
+        """Make a code for a request over the network, with a rate limit for each user."""
         if len(led_by) >= MOST_LED:
             raise RefusedError(
                 "This sign-in is the last of too many that each asked for the next.", hint="Run `byleave link` instead."
@@ -129,18 +129,18 @@ class SignIn:
         return self.new_code(user, until=until, scopes=scopes, led_by=led_by)
 
     def look_up(self, code: str) -> Code | None:
-        """What a code stands for, without using it up; None when it is unknown, used or too old."""
+        """Look a code up without using it; None if it is unknown, used or expired."""
         found = self._codes.get(_digest(code))
         return found if found is not None and found.good_until > self._clock() else None
 
     def use(self, code: str) -> Code | None:
-        """The same, and it is used up."""
+        """Look a code up and use it."""
         found = self.look_up(code)
         self._codes.pop(_digest(code), None)
         return found
 
     def count_wrong(self) -> None:
-        """Somebody tried a code that is none; TooMany when that happens too often."""
+        """Count a wrong code; raise TooMany if there were too many lately."""
         now = self._clock()
         self._wrong = [moment for moment in self._wrong if moment > now - ASKING_SECONDS]
         if len(self._wrong) >= MOST_WRONG:
@@ -151,7 +151,7 @@ class SignIn:
 
 
 class PageSessions:
-    """Who is signed in to the page."""
+    """The sign-ins of the page."""
 
     def __init__(self, verifier: TokenVerifier, store: Store, streams: StreamManager) -> None:
         self._verifier = verifier
@@ -159,8 +159,8 @@ class PageSessions:
         self._streams = streams
 
     async def verify(self, cookies: Sequence[str], key: str) -> Principal:
-        """Who is asking, or Unauthenticated: other programs of this host get to see the cookie, but not the key. They
-        can set further ones beside it; the key says which one is meant."""
+        """Return who is asking, or raise Unauthenticated. Other programs of this host see the cookie, but not the key.
+        They can set further cookies beside it; the key selects the right one."""
         holders = await self.holders(cookies)
         for principal in holders:
             if is_key(key, principal.page_key):
@@ -168,7 +168,7 @@ class PageSessions:
         raise Unauthenticated("The page's cookie came without the page's key." if holders else OVER, hint=LINK_HINT)
 
     async def holders(self, cookies: Sequence[str]) -> list[Principal]:
-        """Whose cookies these are, as far as they are good."""
+        """Return the holders of those cookies that are valid."""
         found: list[Principal] = []
         for cookie in cookies:
             with suppress(Unauthenticated):
@@ -176,7 +176,7 @@ class PageSessions:
         return found
 
     async def holder(self, cookie: str) -> Principal:
-        """Whose cookie this is, or Unauthenticated. Nothing is to be done or told for the cookie alone."""
+        """Return the cookie's holder, or raise Unauthenticated. The cookie alone must authorize nothing."""
         try:
             principal = await self._verifier.verify(cookie)
         except Unauthenticated:
@@ -185,9 +185,9 @@ class PageSessions:
         return principal
 
     async def end(self, principal: Principal) -> None:
-        """Sign out: nothing of this sign-in is good any more, here or anywhere."""
+        """Sign out: nothing of this sign-in is valid any more, here or anywhere."""
         sign_in = principal.sign_ins[0]
-        # None that it led to lasts longer than a sign-in can.
+        # No sign-in that it led to can last longer than this.
         good_until = time.time() + SESSION_SECONDS + LEEWAY_SECONDS
         until = timestamp(datetime.fromtimestamp(good_until, UTC))
         await self._store.sign_ins.end(sign_in, principal.user_id, until)
@@ -195,11 +195,11 @@ class PageSessions:
         log.info("signed out", user=principal.user_id, feeds=ended)
 
     async def open_feed(self, principal: Principal, reader: Reader) -> FeedStream:
-        """A feed that ends with the sign-in it is read with, and no later than the cookie or the token."""
+        """Open a feed that ends with its sign-in, and no later than its cookie or token."""
         ends = math.inf if principal.expires_at is None else principal.expires_at + LEEWAY_SECONDS
         stream = await self._streams.open(reader, principal.sign_ins, ends)
         try:
-            # Only now: who signs out from here on finds the stream in the list of those to end.
+            # Checked after opening: a sign-out from here on finds the stream in the list and ends it.
             await self._check(principal.sign_ins)
         except BaseException:
             stream.close()
@@ -212,19 +212,19 @@ class PageSessions:
 
 
 def cookie_name(host: str) -> str:
-    """What the cookie of the page at this host is called. Browsers keep one of a name for all ports of a host: two
-    servers there, or two behind tunnels, must not sign a person out of one another."""
+    """Name of the page's cookie at this host, with its port. Browsers share cookies between all ports of a host: two
+    servers there, or two behind tunnels, must not replace each other's."""
     _, colon, port = host.rpartition(":")
     return f"{COOKIE}_{port}" if colon and port.isascii() and port.isdigit() else COOKIE
 
 
 def cookies_in(header: str) -> list[str]:
-    """What a browser sent as the page's cookie. It may be several: those of other servers of this host, and what
-    programs on other ports set under the same name for a path of ours, which browsers send first."""
+    """All values sent under our cookie names: also those of other servers of this host, and those that programs on
+    other ports set under the same name for a path of ours, which browsers send first."""
     pairs = (part.strip().partition("=") for part in header.split(";"))
     return [value for name, _, value in pairs if value and (name == COOKIE or name.startswith(f"{COOKIE}_"))]
 
 
 def _digest(code: str) -> str:
-    # Kept as a digest: looking one up takes the same time however much of it was guessed.
+    # Codes are kept as digests, so that the time of a lookup tells nothing about a guess.
     return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()

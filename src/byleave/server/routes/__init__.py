@@ -1,4 +1,4 @@
-"""The routes, one module for each resource; the busiest first, since the router looks through them in this order."""
+"""The routes, one module for each resource; the busiest come first, since the router tries them in this order."""
 
 from . import about, approvals, audit, chat, feed, grants, mcp, page, policy, projects, sign_in, tools, undo
 

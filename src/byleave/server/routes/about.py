@@ -1,10 +1,10 @@
-"""What a server says of itself: its health, the proof of which server it is, and the description of its API.
+"""The server's health, the proof of its identity, and the description of its API.
 
 `/docs` is plain HTML without a script or anything from elsewhere: it works offline and under the strictest policy.
 
-The proof is an HMAC keyed with the signature of the asker's token, which the asker does not send: whoever merely holds
-our port learns nothing by being asked, and cannot answer. It covers the address this server was reached at, so that
-nobody can pass our answer on as theirs. Pages may not ask, our own included.
+The proof is an HMAC keyed with the signature of the asker's token, which the asker does not send: a program that merely
+occupies our port learns nothing by being asked, and cannot answer. It covers the address this server was reached at, so
+that nobody can pass our answer on as theirs. Pages may not ask, not even our own.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def healthz() -> Health:
 @router.get("/readyz", summary="Ready", responses=problems(503))
 async def readyz(parts: Parts) -> Health:
     """The record answers, and can be written."""
-    # Any read will do: it goes through the same thread and file as all others.
+    # Any read will do: all use the same thread and file.
     await parts.store.feed.head("")
     await parts.store.check_writable()
     return Health(status="ready")
@@ -57,8 +57,8 @@ async def readyz(parts: Parts) -> Health:
 )
 @unlogged
 async def prove(parts: Parts, request: Request, body: ProofBody, response: Response) -> ServerProof:
-    """Takes a token without its signature, and answers with an HMAC keyed with that signature: a client looks at it
-    before it sends the token itself. Never from a page."""
+    """Takes a token without its signature, and answers with an HMAC keyed with that signature. A client checks it
+    before it sends the token itself. Refused to pages."""
     if not _signed_by_secret(body.claims):
         raise WrongForm("This is not the beginning of a token this server could have signed.")
     host, port = request.scope["server"]
@@ -69,7 +69,7 @@ async def prove(parts: Parts, request: Request, body: ProofBody, response: Respo
 
 
 def _signed_by_secret(claims: str) -> bool:
-    """True if the header says HS256: only such a token's signature is the secret's own."""
+    """True if the header says HS256: only such a token is signed with the secret."""
     head = claims.partition(".")[0]
     try:
         header: object = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
@@ -94,7 +94,7 @@ async def docs(request: Request) -> Response:
 
 
 def _listing(document: JsonObject) -> str:
-    """All operations, below the name of their tag."""
+    """All operations as HTML, grouped by tag."""
     found: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -124,6 +124,6 @@ def _operation(name: str, operation: JsonObject) -> str:
 
 
 def _schemas(content: JsonObject) -> str:
-    """Names of the words in a body."""
+    """Names of the schemas in a body."""
     names = [one["schema"].get("$ref", kind).rpartition("/")[2] for kind, one in content.items()]
     return ", ".join(f"<code>{escape(name)}</code>" for name in names)

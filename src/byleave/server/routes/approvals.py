@@ -1,7 +1,7 @@
 """Approvals that wait for a decision, and the decision (R4, R5, R8, R9).
 
-The first decision counts; a later one is told what holds and who decided (409). Only a person decides: an agent's
-token does not get this far.
+The first decision counts; a later one gets a 409 with the decision that holds and who made it. Only a person decides:
+an agent's token is refused.
 """
 
 from typing import Annotated
@@ -47,9 +47,9 @@ class WholeQuery(WireModel):
 async def approve(
     parts: Parts, principal: Approver, project: Project, approval_id: str, body: ApproveBody
 ) -> DecisionAnswer:
-    """Lets exactly what was shown run. With `digest`, only if that is what waits. With the scope `class` or
-    `session`, further calls too, as `terms` say; those that already wait go with it. A decision that came too
-    late or second is a 409 whose `state` says what holds."""
+    """Lets exactly what was shown run. With `digest`, only if that is what waits. With the scope `class` or `session`,
+    further calls too, as `terms` say, including those that already wait. A late or second decision is a 409 whose
+    `state` says what holds."""
     return await _decide(
         parts,
         principal,
@@ -108,15 +108,15 @@ async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[Appro
 async def whole_call(
     parts: Parts, principal: Person, approval_id: str, query: Annotated[WholeQuery, Query()]
 ) -> WholeCall:
-    """Where a question shows a part of a long content, this shows all of it. What looks like a secret and could not
-    act is masked, with its length; `reveal` shows that too. Never open to an agent's token."""
+    """The whole content, also if the question shows only a part. Text that looks like a secret and could not act is
+    masked, with its length; `reveal` shows it too. Refused to an agent's token."""
     return await parts.approvals.whole_call(approval_id, principal.user_id, reveal=query.reveal)
 
 
 @router.get("/my/approvals/{approval_id}/change", summary="What a write would change", responses=problems(404))
 async def change(parts: Parts, principal: Person, approval_id: str) -> WriteChange:
-    """The file as it is on the machine and as it would be, secrets masked on both sides. The approval is bound to
-    what the machine read: another content when it is written is drift, and refused. 404 where it is no write."""
+    """The file as it is on the machine and as it would be, secrets masked in both. The approval is bound to the content
+    the machine read: if that has changed by the time of the write, the write is refused. 404 if it is no write."""
     return await parts.approvals.change(approval_id, principal.user_id)
 
 

@@ -1,8 +1,8 @@
-"""The audit chain of a project: its newest records, and whether it holds.
+"""The audit chain of a project: its newest records, and its verification.
 
 A chain may be long and anybody may ask as often as they like, so verifying is bounded: one chain at a time for each
-user, few at once in all, and after one that took long its user waits as long again. Those who ask for a chain that is
-being verified share the answer. The store reads and verifies the records.
+user, few at once in all, and after a long one its user waits as long again. Requests for a chain that is being verified
+share the result. The store reads and verifies the records.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from byleave.store import Store
 router = APIRouter(route_class=StrictRoute, tags=["audit"])
 
 AT_ONCE = 2
-"""Chains that are verified at the same time; those of further users wait for their turn."""
+"""Most chains verified at the same time; further users wait their turn."""
 SHORT_SECONDS = 0.5
-"""What takes no longer may be repeated at once."""
+"""A verification this short may be repeated at once."""
 PART = "verify"
 
 
@@ -46,9 +46,9 @@ class Verifications:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._running: dict[str, asyncio.Task[AuditCheck]] = {}
         self._by_user: dict[str, str] = {}
-        """Which project each user verifies."""
+        """The project each user verifies."""
         self._rests: dict[str, float] = {}
-        """Users who may not yet begin another, and until when."""
+        """Users who may not yet begin another, and the end of their wait."""
 
     @classmethod
     def of(cls, parts: Services) -> "Verifications":
@@ -58,14 +58,14 @@ class Verifications:
         return found
 
     async def verify(self, project_id: str, user_id: str) -> AuditCheck:
-        """What verifying this project's chain finds. One that is under way answers for all who ask meanwhile."""
+        """Verify this project's chain; requests that come meanwhile share the result."""
         task = self._running.get(project_id)
         if task is None:
             self._check_turn(user_id)
             task = asyncio.create_task(self._verify(project_id, user_id), name="byleave-verify")
             self._running[project_id], self._by_user[user_id] = task, project_id
             task.add_done_callback(lambda done: self._end(project_id, user_id))
-        # Shielded: one who goes away does not take the answer from the others.
+        # Shielded: a request that is cancelled must not cancel it for the others.
         return await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class Verifications:
 
 @router.get("/my/projects/{project_id}/audit", summary="The audit chain")
 async def audit(parts: Parts, principal: Person, project: Project, query: Annotated[AuditQuery, Query()]) -> AuditPage:
-    """Newest first. Go on with `before`, which `next_before` names."""
+    """Newest first. For the next page send `next_before` as `before`."""
     records, total = await parts.store.audit.newest(project, query.before, query.limit)
     entries = [
         AuditEntry(
@@ -133,8 +133,8 @@ async def audit(parts: Parts, principal: Person, project: Project, query: Annota
 
 @router.get("/my/projects/{project_id}/audit/verify", summary="Verify the audit chain", responses=problems(429, 503))
 async def verify(parts: Parts, principal: Person, project: Project) -> AuditCheck:
-    """Recomputes the project's chain from its first record on. One at a time for each user, and after a long one
-    not at once again: else 429 with Retry-After. A server that was tampered with could lie here:
-    `byleave audit verify` reads the database itself."""
+    """Recomputes the project's chain from its first record. One at a time for each user, with a pause after a long one:
+    else 429 with Retry-After. A server that was tampered with could lie here: `byleave audit verify` reads the database
+    itself."""
     async with parts.until_closing("Ask again when it is back."):
         return await Verifications.of(parts).verify(project, principal.user_id)

@@ -1,7 +1,4 @@
-"""Grants: what a person has allowed beyond one call.
-
-A grant is given with an answer (`approvals`); here grants are listed, tried out and taken back.
-"""
+"""Grants: list, preview and revoke them. They are given with an answer (`approvals`), never here."""
 
 from typing import Annotated
 
@@ -24,7 +21,7 @@ class GrantsQuery(WireModel):
 
 @router.get("/my/grants", summary="Grants in force", responses=problems(404))
 async def list_grants(parts: Parts, principal: Person, query: Annotated[GrantsQuery, Query()]) -> GrantList:
-    """What was allowed beyond one call: by which rule, until when, how often it was used. Newest first."""
+    """Newest first, each with its rule, its end and the number of its uses."""
     await check_project(parts, principal, query.project_id)
     grants = await parts.approvals.grants(
         principal.user_id, session_id=query.session_id, project_id=query.project_id, all_of_them=query.all
@@ -34,12 +31,12 @@ async def list_grants(parts: Parts, principal: Person, query: Annotated[GrantsQu
 
 @router.post("/my/grants/{grant_id}/revoke", summary="Take a grant back", responses=problems(404, 409, 503))
 async def revoke(parts: Parts, principal: Approver, grant_id: str) -> Grant:
-    """Calls that come later ask again; what it has let go is not called back. One that has ended is a 409."""
+    """Later calls ask again; calls it has already covered go on. A grant that has ended is a 409."""
     return await parts.approvals.revoke_grant(grant_id, principal.user_id)
 
 
 @router.post("/my/projects/{project_id}/grants/preview", summary="Try a rule out")
 async def preview(parts: Parts, principal: Person, project: Project, body: GrantPreviewBody) -> GrantPreview:
-    """What it would have covered of the last 200 calls, also of those that were refused; and why it may not be
-    saved, if so. Saves nothing."""
+    """Tells which of the last 200 calls, refused ones included, the rule would have covered; and the reason if it may
+    not be saved. Saves nothing."""
     return await parts.approvals.preview_grant(principal.user_id, project, body.rule)

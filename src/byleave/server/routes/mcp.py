@@ -1,8 +1,8 @@
 """MCP over streamable HTTP: the tools for hosts that run elsewhere, under `/mcp/{project_id}`.
 
-Every request passes the same guard as all others: a bearer token of ours, the user's own project, our host names. Only
-a bearer token opens it, never the page's cookie, and a page of another origin never. What speaks the protocol is in
-`mcp_sessions`, loaded with the first request: without the `mcp` extra there is nothing to load.
+Every request passes the same checks as all others: a bearer token of ours, the user's own project, our host names. It
+needs a bearer token, never the page's cookie, and no page of another origin may use it. The protocol itself is in
+`mcp_sessions`, loaded with the first request and only if the `mcp` extra is installed.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def _project(parts: Services, principal: Principal, named: str | None) -> 
 async def _sessions(parts: Services) -> "McpSessions":
     if PART not in parts.on_demand:
         try:
-            # Seconds of imports on a small machine: everybody else goes on meanwhile.
+            # The imports take seconds on a small machine: in a thread they hold up nobody else.
             module = await asyncio.to_thread(importlib.import_module, "byleave.server.routes.mcp_sessions")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):

@@ -1,7 +1,7 @@
-"""MCP sessions in this server: one keeper of sessions for each user, calls straight to the executor.
+"""MCP sessions in this server: one session manager for each user, calls straight to the executor.
 
-Nobody can reach another user's session, whatever id they send: they are kept apart, not compared. A request names its
-user and project through the guard and through nothing in the protocol. Loaded only when somebody speaks MCP.
+Nobody can reach another user's session, whatever id they send: each user has a manager of their own. User and project
+come from the middleware and the route, never from the MCP message. Loaded with the first MCP request.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ PROJECT = "byleave.mcp.project"
 SESSIONS_PER_USER = 32
 IDLE_SECONDS = 30 * 60
 MOST_USERS = 1000
-"""Beyond so many the one that was quiet longest is forgotten; its hosts open a new session."""
+"""Beyond this the user idle longest is dropped; their hosts open a new session."""
 
 
 class McpSessions:
@@ -47,7 +47,7 @@ class McpSessions:
         self._users: dict[str, _Keeper] = {}
 
     async def answer(self, user_id: str, project_id: str) -> Response:
-        """The response to one request of a user about a project of theirs."""
+        """Make the response to one request of a user about a project of theirs."""
         return _McpResponse(self._parts, await self._keeper(user_id), project_id)
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class McpSessions:
 
     async def _keeper(self, user_id: str) -> "_Keeper":
         keeper = self._users.pop(user_id, None) or _Keeper(self._manager())
-        self._users[user_id] = keeper  # the last one now: the first is the one that was quiet longest
+        self._users[user_id] = keeper  # moved to the end: the first is the one idle longest
         await keeper.open()
         if len(self._users) > MOST_USERS:
             quiet = next((name for name, one in self._users.items() if not one.busy), None)
@@ -73,7 +73,7 @@ class McpSessions:
         )
 
     async def _caller(self, context: Context) -> ToolCaller:
-        """Who calls: from the request that carried this very message, not from the session it belongs to."""
+        """Take the caller from the request that carried this very message, not from its session."""
         scope = cast(Request, context.request).scope
         principal: Principal = scope["byleave.principal"]
         agent_id = principal.agent_id
@@ -83,11 +83,11 @@ class McpSessions:
 
 @dataclass
 class _Keeper:
-    """One user's sessions. The library wants them opened and closed by one task."""
+    """One user's sessions. The library must open and close them in the same task."""
 
     manager: StreamableHTTPSessionManager
     busy: int = 0
-    """Requests that are being answered."""
+    """Number of requests being answered."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
     _task: "asyncio.Task[None] | None" = None
@@ -109,7 +109,7 @@ class _Keeper:
 
 
 class _McpResponse(Response):
-    """Lets the library answer; ends when the server does."""
+    """Lets the library answer; ends when the server closes."""
 
     def __init__(self, parts: Services, keeper: _Keeper, project_id: str) -> None:
         self._parts = parts
@@ -152,7 +152,7 @@ class _Sent:
 
 
 class _WatchedCaller(LocalCaller):
-    """A caller that can also tell what happens to a call, from the feed as its user may see it."""
+    """A caller that also follows a call, through the feed as its user may see it."""
 
     def __init__(self, parts: Services, session: SessionRow, caller: Caller) -> None:
         super().__init__(parts.executor, parts.store, parts.presence, session, caller)
@@ -160,7 +160,7 @@ class _WatchedCaller(LocalCaller):
         self._of = session
 
     async def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]:
-        with suppress(TooMany, Unavailable):  # it is only told less
+        with suppress(TooMany, Unavailable):  # without the feed only progress is missing
             async with aclosing(self._events(tool_id)) as events:
                 async for event in events:
                     yield event

@@ -1,12 +1,11 @@
-"""The chat page: its files by name, and plain pages for those who get here without it.
+"""The chat page: its files by name, and plain HTML pages such as the sign-in question.
 
-The files are what `make ui` builds, held in memory: no path of a request ever reaches the file system. A file with a
-hash in its name never changes, so a browser may keep it for good; everything else is asked for again each time and
-answered with 304 while it is the same. A page that is built anew is noticed when the index is asked for. Nothing that
-is served here depends on who asks.
+The files are built by `make ui` and held in memory: no path of a request ever reaches the file system. A file with a
+hash in its name never changes, so a browser may keep it for good; other files are revalidated each time, with 304 while
+they are the same. A new build is noticed when the index is requested. Nothing served here depends on who asks.
 
-A plain page has a few sentences and one style. The style, and the script of the one page that has any, are named by
-their digests in the page's own policy, so that nothing else inline could count. Every text is escaped here.
+A plain page has a few sentences and one style. Its policy names the style, and the script of the one page that has any,
+by their digests, so that nothing else inline applies. Every text is escaped here.
 """
 
 import asyncio
@@ -59,9 +58,9 @@ TYPES = {
 }
 UNKNOWN = "application/octet-stream"
 PACKED = frozenset({".png", ".ico", ".webp", ".woff2", ".mp3", ".ogg"})
-"""Compressed as they are."""
+"""Formats that are compressed already."""
 HASHED = re.compile(r"[-.](?=[a-z_-]*[A-Z0-9])[A-Za-z0-9_-]{8}\.[a-z0-9]+")
-"""How the end of a name looks that Vite gave a hash to: a plain word of eight letters is none."""
+"""End of a name with one of Vite's hashes; a plain word of eight letters is none."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,12 @@ class PageFile:
 
     @cached_property
     def tag(self) -> str:
-        """Its ETag; weak, since packed and unpacked have the same."""
+        """Its ETag; weak, since compressed and plain share it."""
         return f'W/"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
     @cached_property
     def packed(self) -> bytes | None:
-        """Compressed, once; None where that gains nothing."""
+        """Its content, compressed once; None if that gains nothing."""
         if self.ending in PACKED or len(self.content) < SMALLEST_COMPRESSED:
             return None
         return gzip.compress(self.content, 9, mtime=0)
@@ -104,16 +103,16 @@ class PageFiles:
         self._directory = PAGE if directory is None else directory
         self._files: dict[str, PageFile] = {}
         self._before: dict[str, PageFile] = {}
-        """What a page that is open in a browser since the last build may still ask for."""
+        """Files of the previous build, which a page still open in a browser may ask for."""
         self._stamp: tuple[int, ...] | None = None
 
     def index(self) -> PageFile | None:
-        """The page itself; None when it was never built."""
+        """The page itself; None if it was never built."""
         self._look()
         return self._files.get(INDEX)
 
     def file(self, name: str) -> PageFile | None:
-        """One of the files it refers to; None when there is none of this name."""
+        """One of the files it refers to, or None."""
         if name == INDEX:
             return None
         if name not in self._files:
@@ -121,7 +120,7 @@ class PageFiles:
         return self._files.get(name) or self._before.get(name)
 
     def _look(self) -> None:
-        """Read the files again if they are others. While they are being built the last ones stay."""
+        """Read the files again if they changed. During a build the last ones stay."""
         try:
             stamp = self._now()
             if stamp == self._stamp:
@@ -176,7 +175,7 @@ async def _sent(request: Request, file: PageFile) -> Response:
     if file.tag in _tags(request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     if _takes_gzip(request.headers.get("accept-encoding", "")):
-        # Compressed once, beside the loop: it takes a while.
+        # Compressed in a thread, once: it takes a while.
         packed = await asyncio.to_thread(lambda: file.packed)
         if packed is not None:
             return Response(packed, headers={**headers, "content-encoding": "gzip"}, media_type=file.media_type)
@@ -218,8 +217,8 @@ def plain_page(
     script: str | None = None,
     data: Mapping[str, str] = NOTHING,
 ) -> Response:
-    """Paragraphs are text in which `…` marks what is typed and «…» what somebody named. `button`: label, where to.
-    `script` is the same for everybody and runs before anything is shown; what it needs to know is in `data`."""
+    """Make a page of paragraphs. In them `…` marks text to type, and «…» a name. `button` is its label and target.
+    `script` is the same for everybody and runs before anything is shown; it reads `data`."""
     lines = "".join(f"<p>{_marked(paragraph)}</p>" for paragraph in paragraphs)
     if button is not None:
         label, target = button
@@ -248,7 +247,7 @@ def html_page(
     headers = {
         "content-security-policy": _policy(script, posts=posts),
         "cache-control": "no-store",
-        # Lets a browser say which page posted; to others nothing is told.
+        # A form needs the referrer, so that the browser sends its origin; no other site gets one.
         "referrer-policy": "same-origin" if posts else "no-referrer",
     }
     return Response(html, status, headers=headers, media_type="text/html; charset=utf-8")
@@ -268,12 +267,12 @@ def _digest(text: str) -> str:
 
 
 def named(text: str) -> str:
-    """A name in a paragraph: shown as it is, and never taken for anything else."""
+    """Mark a name in a paragraph, so that it is shown as it is and never read as markup."""
     return f"«{safe_text(text).translate(_MARKS)}»"
 
 
 def reads_html(request: Request) -> bool:
-    """True if a person looks at this, as far as the browser says."""
+    """True if the request accepts HTML, as a browser's does."""
     accepted = request.headers.get("accept", "").lower()
     return any(kind.partition(";")[0].strip() == "text/html" for kind in accepted.split(","))
 

@@ -1,4 +1,4 @@
-"""Projects, the machines that are there for one, and who is asking (R0)."""
+"""Projects, their connected machines, and the caller's own identity (R0)."""
 
 from functools import cache
 from importlib.metadata import version
@@ -22,8 +22,8 @@ router = APIRouter(route_class=StrictRoute, tags=["projects"])
 async def create_project(
     parts: Parts, principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.EXECUTE))], body: ProjectBody
 ) -> ProjectInfo:
-    """A project has one workspace, one feed and any number of sessions. With `if_none` one is made only for who has
-    none yet; else the answer is their oldest."""
+    """A project has one workspace, one feed and any number of sessions. With `if_none` one is created only if you have
+    none; else the answer is your oldest."""
     project = await parts.store.chat.create_project(
         principal.user_id, body.name, if_none=body.if_none, actor=principal.actor
     )
@@ -55,7 +55,7 @@ def _version() -> str:
 
 @router.get("/my/projects/{project_id}/machines", summary="Machines that are there")
 async def machines(parts: Parts, principal: Person, project: Project) -> MachineList:
-    """Clients that are connected now, the longest first; `next` marks the one that would get the next call. The
-    feed tells of changes with `project.machines`."""
+    """Connected clients, longest connected first; `next` marks the one that would get the next call. The feed reports
+    changes as `project.machines`."""
     here = parts.presence.machines(project)
     return MachineList(machines=here, total_count=len(here))

@@ -1,12 +1,12 @@
 """Signing in with a one-time link, as a browser or as a program, and signing out.
 
-The cookie a sign-in sets is HttpOnly and SameSite=Strict, holds chat and approve only, and opens nothing without the
-key that comes with it (`page_key`). A link signs a browser in at once when it was typed or opened from outside the
-browser. When another page led there, or somebody else is signed in here, a person is asked first: a link can be
-anybody's, and who follows it must not talk in another's name unawares.
+The cookie of a sign-in is HttpOnly and SameSite=Strict, has the scopes chat and approve only, and authorizes nothing
+without its key (`auth.tokens`). A link signs a browser in at once if it was typed or opened from outside the browser.
+If another page led there, or another user is signed in, a page asks first: the link may be someone else's, and a person
+must not act under another name unawares.
 
-Programs exchange a link for a token, which may do no more than what asked for the link. The exchange is closed to
-pages, our own included: a page's cookie may not execute, and a link followed in a browser is a browser's.
+Programs exchange a link for a token, with no more scopes than the asker of the link has. Pages may not exchange, not
+even our own: a page's cookie may not execute, and a link followed in a browser is for the browser.
 """
 
 from contextlib import suppress
@@ -46,7 +46,7 @@ KEEP_KEY = (
     'location.replace("/");'
     "} catch {}"
 )
-"""Runs before anything is shown; `ui/src/page_key.ts` reads what it keeps."""
+"""Runs before anything is shown; `ui/src/page_key.ts` reads the stored key."""
 
 
 class SignInQuery(WireModel):
@@ -65,9 +65,9 @@ async def sign_in_link(
     parts: Parts,
     principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, every=True, people_only=True))],
 ) -> SignInLink:
-    """Works once and for ten minutes, for chat and approve; what it signs in lasts no longer than the token or the
-    sign-in that asked. A program may exchange it at `/signin/exchange` for a token that may do no more than what
-    asked. Needs both scopes. Too many at once are a 429."""
+    """Works once within ten minutes, for chat and approve; its sign-in lasts no longer than the token or the sign-in
+    that asked for it. A program may exchange it at `/signin/exchange` for a token with no more scopes than the asker.
+    Needs both scopes. Too many at once are a 429."""
     code = parts.sign_in.asked_for(
         principal.user_id, until=principal.expires_at, scopes=principal.scopes, led_by=principal.sign_ins
     )
@@ -77,13 +77,13 @@ async def sign_in_link(
 @router.get("/signin", **SIGN_IN)
 @router.get("/sign-in", **SIGN_IN, operation_id="sign_in_again")
 async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, Query()]) -> Response:
-    """Takes the one-time code of a link, sets the page's cookie, and hands the browser the key that goes with it.
-    When another page led here, or somebody else is signed in, a page asks first."""
+    """Takes the one-time code of a link, sets the page's cookie, and gives the browser the key that goes with it.
+    If another page led here, or another user is signed in, a page asks first."""
     code = query.code
     found = parts.sign_in.look_up(code)
     other = await _signed_in_as(parts, request, None if found is None else found.user)
     if found is None:
-        # A tab that comes back with its old link, in a browser that is signed in: nothing is lost.
+        # An old tab, reloaded with its used link in a browser that is signed in: go on to the page.
         return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
     if _led_here(request) or (other is not None and other != found.user):
         return _asked(request, code, found, other)
@@ -91,8 +91,8 @@ async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, 
 
 
 def _led_here(request: Request) -> bool:
-    """True if another page may have led here. A browser that does not say (over plain HTTP none does) may have been;
-    also one that seems to want no page, since another page can have it ask for an image."""
+    """True if another page may have led here. Without Sec-Fetch-Site, as over plain HTTP, any browser's request counts;
+    also one that accepts no HTML, since another page can make it load an image."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site != "none"
@@ -107,7 +107,7 @@ def _led_here(request: Request) -> bool:
     dependencies=[Depends(from_our_form)],
 )
 async def confirm_sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, Query()]) -> Response:
-    """What the button of that question posts; only from a page of this server."""
+    """The button of that question posts here. Accepted only from a page of this server."""
     return _signed_in(parts, request, query.code)
 
 
@@ -130,7 +130,7 @@ def _signed_in(parts: Services, request: Request, code: str) -> Response:
 
 
 def _handing_over(key: str, user: str) -> Response:
-    """The page that keeps the key and goes on to the chat. Its text is seen only where that does not work."""
+    """Make the page that stores the key and goes on to the chat. Its text is seen only if that fails."""
     return plain_page(
         "This browser cannot stay signed in",
         "The chat page needs JavaScript, and must be able to keep a key in this browser (site data, also called local "
@@ -158,8 +158,8 @@ def _asked(request: Request, code: str, found: Code, other: str | None) -> Respo
 
 
 async def _signed_in_as(parts: Services, request: Request, wanted: str | None) -> str | None:
-    """Whose cookie came along, rather one who is not the wanted; None when there is none, or it is good no more. A
-    browser that follows a link sends no key: this serves to ask before somebody is replaced, and for nothing else."""
+    """The user of a valid cookie, preferably another than `wanted`; None if there is none. A browser that follows a
+    link sends no key: use this only to ask before a user is replaced, and for nothing else."""
     holders = await parts.sessions.holders(_cookies(request))
     users = sorted((each.user_id for each in holders), key=lambda user: user == wanted)
     return users[0] if users else None
@@ -192,11 +192,11 @@ def _over(request: Request) -> Response:
     dependencies=[Depends(from_our_page)],
 )
 async def sign_out(parts: Parts, request: Request) -> Response:
-    """Ends the sign-in, those that links it asked for led to, and the feeds they read, and clears the cookie; only
-    from a page of this server."""
-    # The browser forgets its cookie in any case; the sign-in ends for who has its key, as for all else.
+    """Ends the sign-in, all sign-ins that came from its links, and the feeds they read, and clears the cookie. Accepted
+    only from a page of this server."""
+    # The cookie is cleared in any case; ending the sign-in needs its key, like everything else.
     sessions = parts.sessions
-    # One that is over is signed out of already.
+    # A sign-in that has ended needs no sign-out.
     with suppress(Unauthenticated):
         await sessions.end(await sessions.verify(_cookies(request), request.headers.get(HEADER, "")))
     response = Response(status_code=204)
@@ -211,8 +211,8 @@ async def sign_out(parts: Parts, request: Request) -> Response:
     dependencies=[Depends(from_a_program)],
 )
 async def exchange(parts: Parts, body: ExchangeBody, response: Response) -> ExchangedToken:
-    """For programs: takes the code of a link once, and gives a token that may do what asked for the link may, and
-    lasts no longer. Never from a page. Too many wrong codes are a 429."""
+    """For programs: takes the code of a link, once, and gives a token with no more scopes and no longer life than the
+    asker of the link. Refused to pages. Too many wrong codes are a 429."""
     code = body.code
     if parts.settings.jwks_url or parts.settings.public_key:
         raise RefusedError(

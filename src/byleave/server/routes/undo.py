@@ -1,8 +1,8 @@
-"""Undo from the page: the machine that ran a call says what taking it back would do, and does it when a person says so.
+"""Undo from the page: the machine that ran a call plans its undo, and carries it out when a person confirms.
 
 The server knows no file. It asks the client that executed the call, over the feed, and waits a bounded time for its
 report; only that client may report. A plan is carried out by its digest, so that what happens is what was shown.
-What was done is recorded when it is reported, also when nobody waits for it any more. An agent's token never gets here.
+A completed undo is recorded when it is reported, even if nobody waits for it any more. An agent's token is refused.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from .tools import reporter
 router = APIRouter(route_class=StrictRoute, tags=["tools"])
 
 START_SECONDS = 10.0
-"""The client begins nothing later than this: nobody would wait for its end."""
+"""The client begins no later than this: nobody would wait for the end."""
 WAIT_SECONDS = 15.0
 UNDER_WAY_SECONDS = 600.0
-"""After so long without a word, an undo that was begun counts as lost."""
+"""An undo that was begun and not reported within this time counts as lost."""
 WAITING_PER_USER = 8
 MOST_WAITING = 256
 MAX_REPORT_BYTES = 16 * 1024 * 1024
@@ -45,19 +45,19 @@ ASKS = "The machine that ran the call is asked; it must be connected, or the ans
 
 
 class Waiting:
-    """Those who wait for a client's report, by request."""
+    """Requests that wait for a client's report."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, str, asyncio.Future[UndoReport]]] = {}
         self._under_way: dict[str, tuple[str, float]] = {}
-        """By call: the request a machine has begun with, and when it said so."""
+        """By call: the request that a machine has begun, and when it said so."""
 
     @classmethod
     def of(cls, parts: Services) -> "Waiting":
         return cast("Waiting", parts.on_demand.setdefault(PART, cls()))
 
     def add(self, request_id: str, tool_id: str, user_id: str) -> "asyncio.Future[UndoReport]":
-        """Wait for one report; `drop` must follow."""
+        """Register a request for one report; the caller must `drop` it."""
         if sum(user == user_id for _, user, _ in self._waiting.values()) >= WAITING_PER_USER:
             raise TooMany("You wait for too many machines at once.", hint="Try again when those have answered.")
         if len(self._waiting) >= MOST_WAITING:
@@ -70,7 +70,7 @@ class Waiting:
         self._waiting.pop(request_id, None)
 
     def tell(self, tool_id: str, report: UndoReport) -> None:
-        """Hand a report to whoever waits for it; to nobody when it is about another call."""
+        """Pass a report to the request that waits for it, unless it is about another call."""
         if report.begun:
             if self._waiting.get(report.request_id, ("",))[0] == tool_id:
                 self._under_way[tool_id] = (report.request_id, time.monotonic())
@@ -82,14 +82,14 @@ class Waiting:
             known[2].set_result(report)
 
     def is_under_way(self, tool_id: str) -> bool:
-        """True if a machine has begun to undo a call and has not said how it ended."""
+        """True if a machine has begun to undo a call and not yet reported the end."""
         _, since = self._under_way.get(tool_id, ("", 0.0))
         if since + UNDER_WAY_SECONDS < time.monotonic():
-            self._under_way.pop(tool_id, None)  # it was killed, or its report is lost
+            self._under_way.pop(tool_id, None)  # the machine was killed, or its report lost
         return tool_id in self._under_way
 
     async def close(self) -> None:
-        """Whoever waits has its own end (`Services.until_closing`)."""
+        """Forget all requests; each ends by itself (`Services.until_closing`)."""
         self._waiting.clear()
 
 
@@ -158,20 +158,20 @@ async def post_undo_report(
         Header(alias="Byleave-Client", description="Which client reports; only the one that executed the call may."),
     ],
 ) -> Response:
-    """What the client that was asked (`tool.undo_request`) answers. One that was carried out is recorded once, also
-    when nobody waits any more; repeats and latecomers are dropped silently."""
+    """The answer of the client that was asked (`tool.undo_request`). An undo that was carried out is recorded once,
+    even if nobody waits any more; repeats and late reports are dropped silently."""
     if len(await request.body()) > MAX_REPORT_BYTES:
         raise TooLarge("The report is too large.", hint="Leave texts out; say so in each `note`.")
     row = await parts.store.executions.get(tool_id, user_id=principal.user_id)
     if row.project_id != project:
         raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
-    # Unlike with results, the header is needed.
+    # Unlike for results, the header is required.
     if await reporter(parts, principal, project, client, tool_id) != row.client_id:
         raise given_to_another(row)
     if report.plan is not None and report.plan.tool_id != tool_id:
         raise WrongForm("The plan is about another call.", hint="Report on the call that was asked about.")
     if report.done:
-        # First the record: who is told that it was done can rely on it.
+        # Recorded before anyone is told that it was done.
         await parts.store.undos.record(
             row,
             report.request_id,
@@ -187,7 +187,7 @@ async def post_undo_report(
 
 
 async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | None) -> tuple[ExecutionRow, UndoReport]:
-    """Ask the machine, and wait for what it says."""
+    """Ask the machine and wait for its report."""
     row = await parts.store.executions.get(tool_id, user_id=user_id)
     _check_can_be_asked(parts, row)
     waiting, request_id = Waiting.of(parts), new_id("undoreq")
@@ -236,7 +236,7 @@ def _check_can_be_asked(parts: Services, row: ExecutionRow) -> None:
         message = f"This call ran on another machine than the one that is connected now. {known}"
     else:
         message = f"The machine this call ran on is not connected. {known}"
-    # It may have been an editor, and `byleave undo` knows nothing of what was done there.
+    # It may have been an editor, whose changes `byleave undo` does not know.
     hint = (
         "Connect it again: `byleave connect` in its directory, or its folder opened in VS Code. Or undo it there: with "
         "`byleave undo`; in VS Code, with Undo This Change in the list Changed by Agents."
@@ -245,14 +245,14 @@ def _check_can_be_asked(parts: Services, row: ExecutionRow) -> None:
 
 
 def _plan_of(row: ExecutionRow, report: UndoReport) -> UndoPlan:
-    """The plan a machine gave; what it said against one is a conflict."""
+    """Return the machine's plan; raise ConflictError if it gave a problem instead."""
     if report.problem is not None or report.plan is None:
         raise _refused(row, report.problem or "The machine gave no plan.")
     return report.plan
 
 
 def _as_may_be_read(machine: Machine, plan: UndoPlan) -> UndoPlan:
-    """The plan without the texts of what the rules deny reading, also from a client that does not know them."""
+    """Remove the texts of files that the rules deny reading: the client may not know these rules."""
     files = [
         change
         if (change.before is None and change.after is None) or not _denied(machine, change)

@@ -1,8 +1,8 @@
-"""Creating a record's tables, and migrating those of an older record. Runs at every start; mostly a no-op.
+"""Creates a record's tables, and migrates those of an older record. Runs at every start; mostly a no-op.
 
 `schema.sql` is the schema: a new file is made from it. Only an older database is migrated, by Alembic, in one
-transaction: a start that is killed, or runs out of disk, leaves the record as it was. Alembic is imported for that
-alone: with SQLAlchemy below it, it would take as long as everything else at a start.
+transaction: a start that is killed, or runs out of disk, leaves the record as it was. Alembic is imported only then:
+with SQLAlchemy it would take as long as the rest of a start.
 """
 
 import sqlite3
@@ -24,12 +24,12 @@ NEWEST = REVISIONS[-1]
 def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = lambda connection: None) -> None:
     """Make or migrate the tables of an SQLite file that nobody else has open.
 
-    `adopt` takes the rows of a record from before the chain covered them into it, along with the migration.
+    `adopt` adds the rows of a new or older record to its chain, in the same transaction.
     """
     stored = stored_revision(path)
     if stored is None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            # One transaction: half of it is never there.
+            # One transaction: all tables or none.
             connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
             connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))
             adopt(connection)
@@ -39,7 +39,7 @@ def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = l
 
 
 def stored_revision(path: Path) -> str | None:
-    """The revision of a record; None for an empty file. One that this version cannot read is told in words."""
+    """The revision of a record; None for an empty file. Raises ConfigurationError if this version cannot read it."""
     with closing(sqlite3.connect(path)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if not tables:
@@ -70,7 +70,7 @@ def check_up_to_date(path: Path) -> None:
 
 
 def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:
-    """Migrate to a revision: all of the way, or not a step."""
+    """Migrate to a revision in one transaction."""
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine, event
@@ -81,8 +81,8 @@ def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Conne
     config = Config()
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
 
-    # Left to itself, pysqlite begins a transaction at the first INSERT only: every CREATE and ALTER before it would be
-    # committed on its own, and a start that is killed between two of them could never be finished.
+    # By default pysqlite begins a transaction only at the first INSERT: every CREATE and ALTER before it would be
+    # committed on its own, and a start that is killed between two of them could never be completed.
     @event.listens_for(engine, "connect")
     def _leave_transactions_to_us(connection: Any, _: object) -> None:
         connection.isolation_level = None

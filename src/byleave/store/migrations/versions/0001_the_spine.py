@@ -1,4 +1,4 @@
-"""The spine."""
+"""Create the first tables."""
 
 import sqlalchemy as sa
 from alembic import op

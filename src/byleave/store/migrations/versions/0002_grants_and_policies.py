@@ -1,4 +1,4 @@
-"""Grants, the rules machines declare, and what an approval is bound to."""
+"""Add grants, the rules machines declare, and the files an approval is bound to."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -62,7 +62,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_machines_project_id")),
         sa.PrimaryKeyConstraint("project_id", "client_id", name=op.f("pk_machines")),
     )
-    # Added in place: copying the record into a new table would take long where there is much of it.
+    # Added in place: copying a large record into a new table would take long.
     op.add_column("approvals", sa.Column("inspection", sa.Text(), nullable=True))
     op.add_column("approvals", sa.Column("suggestions", sa.Text(), nullable=True))
     op.add_column("approvals", sa.Column("unseen", sa.Text(), nullable=True))

@@ -1,4 +1,4 @@
-"""Which of the agents works on a run, and finding the next run without reading those that are over."""
+"""Add the agent of a run, and indexes that find the next run without reading ended ones."""
 
 import sqlalchemy as sa
 from alembic import op

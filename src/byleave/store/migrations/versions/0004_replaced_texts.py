@@ -1,4 +1,4 @@
-"""What writes would replace, beside the questions about them; and finding what was refused in a session."""
+"""Add the texts that writes would replace, and an index of a session's refusals."""
 
 import sqlalchemy as sa
 from alembic import op

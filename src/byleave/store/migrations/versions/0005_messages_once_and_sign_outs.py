@@ -1,4 +1,4 @@
-"""Messages that are sent again are found again; sign-ins that were ended stay ended."""
+"""Add the keys of messages, to recognize one sent again, and the list of ended sign-ins."""
 
 import sqlalchemy as sa
 from alembic import op

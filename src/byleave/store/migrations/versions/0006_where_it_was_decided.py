@@ -1,4 +1,4 @@
-"""Where a person answered: on the page, or in a program."""
+"""Add the place of an answer: the page or a program."""
 
 import sqlalchemy as sa
 from alembic import op

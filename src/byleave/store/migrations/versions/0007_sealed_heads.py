@@ -1,4 +1,4 @@
-"""The heads of the audit chains are sealed; and finding a project's rows to hold them against its chain."""
+"""Add seals of the audit chains' heads, and indexes of a project's rows for verification."""
 
 import sqlalchemy as sa
 from alembic import op

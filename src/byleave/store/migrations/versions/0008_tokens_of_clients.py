@@ -1,4 +1,4 @@
-"""The tokens each client has connected with; and events that were written with states in capitals."""
+"""Add the tokens each client has connected with; write the states of older events in lower case."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -266,6 +266,33 @@ async def test_a_client_that_connects_with_a_renewed_token_reports_what_it_got_w
     assert (await calling).json["status"] == "completed"
 
 
+@pytest.mark.promise("R3", "W11")
+async def test_a_client_is_who_it_was_at_first_contact_whichever_token_another_has(server: Any) -> None:
+    alice, other, renewed = server.user(), server.user(scopes=(Scope.EXECUTE,)), server.user()
+    project = await alice.project()
+    stream, rules = f"/my/projects/{project}/chat/stream?client=laptop", f"/my/projects/{project}/policy"
+    declared = {"client_id": "laptop", "layers": []}
+    key, wrong = {"Byleave-Client-Key": "k" * 64}, {"Byleave-Client-Key": "x" * 64}
+    # Known by its token alone, as all were; the first key that comes with that token is the client's.
+    async with alice.feed(project, "client=laptop"):
+        pass
+    assert (await other.get(stream, headers=wrong)).status == 403
+    async with alice.feed(project, "client=laptop", Byleave_Client_Key="k" * 64) as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
+        path, named = f"/my/projects/{project}/tools/{tool_id}/result", {"Byleave-Client": "laptop"}
+        done = {"status": "completed", "result": {"success": True, "content": "one"}}
+        for user, headers in ((other, {}), (other, wrong), (alice, {}), (alice, wrong)):
+            refused = await user.get(stream, headers=headers)
+            assert (refused.status, "Byleave-Client-Key" in refused.json["hint"]) == (403, True)
+            assert (await user.send("PUT", rules, declared, headers=headers)).status == 403
+            assert (await user.post(path, done, headers={**named, **headers})).status == 403
+            assert (await user.post(path, done, headers=headers)).status == 403
+        assert (await renewed.send("PUT", rules, declared, headers=key)).status == 204
+        assert (await renewed.post(path, done, headers={**named, **key})).status == 200
+        assert (await calling).json["status"] == "completed"
+
+
 async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(server: Any) -> None:
     alice = server.user()
     project = await alice.project()

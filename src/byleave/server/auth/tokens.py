@@ -90,6 +90,8 @@ class Principal:
     """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
     page_key: str | None = None
     """Of the page's cookie: the digest of the key without which it opens nothing."""
+    client_key: str | None = None
+    """Of a client: the digest of the key it made at first contact."""
 
     @property
     def may_approve(self) -> bool:

@@ -24,7 +24,7 @@ from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
-from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute
+from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute, check_client
 from byleave.server.errors import WrongForm
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
 from byleave.server.problems import problems
@@ -144,7 +144,7 @@ async def stream(
     if client is not None and editor == "vscode":
         client = replace(client, editor="vscode")
     if client is not None:
-        await parts.store.machines.connected(project, client.client_id, principal.token)
+        await check_client(parts, principal, project, client.client_id)
     reader = Reader(principal.user_id, project, client, last, told=_told(principal))
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 

@@ -93,7 +93,7 @@ class Allow:
 
 
 Anyone = Annotated[Principal, Depends(Allow(*Scope))]
-Chatter = Annotated[Principal, Depends(Allow(Scope.CHAT))]
+Chatter = Annotated[Principal, Depends(Allow(Scope.CHAT, people_only=True))]
 Approver = Annotated[Principal, Depends(Allow(Scope.APPROVE))]
 Executor = Annotated[Principal, Depends(Allow(Scope.EXECUTE))]
 ChatOrApprove = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE))]

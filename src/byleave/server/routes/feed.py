@@ -7,7 +7,6 @@ other only watches. However it ends, its reader is taken out of the list of thos
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
@@ -115,7 +114,7 @@ class FeedResponse(Response):
 )
 async def stream(
     parts: Parts,
-    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.EXECUTE))],
+    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.EXECUTE, people_only=True))],
     project: Project,
     query: Annotated[StreamQuery, Query()],
     last_event_id: LastEventId = None,
@@ -145,7 +144,7 @@ async def stream(
         client = replace(client, editor="vscode")
     if client is not None:
         await check_client(parts, principal, project, client.client_id)
-    reader = Reader(principal.user_id, project, client, last, told=_told(principal))
+    reader = Reader(principal.user_id, project, client, last)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
 
@@ -170,7 +169,7 @@ async def stream_tool(
     last = _last_event_id(last_event_id or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)
-    told = _told(principal)
+    told = for_agents if Scope.AGENT in principal.scopes else None
     reader = Reader(principal.user_id, row.project_id, None, last, lambda event: tells_of(event, tool_id), told)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
@@ -192,10 +191,6 @@ def for_agents(event: StoredEvent) -> StoredEvent:
         return event
     seen = Inspection.model_validate(told["inspection"]).without_texts()
     return event._replace(payload=plain_json({**told, "inspection": seen}))
-
-
-def _told(principal: Principal) -> Callable[[StoredEvent], StoredEvent] | None:
-    return for_agents if Scope.AGENT in principal.scopes else None
 
 
 async def _watch(receive: Receive, stream: FeedStream) -> None:

@@ -139,6 +139,20 @@ async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Any
     assert [(await who.get("/my/tools/history")).json["total_count"] for who in (alice, one, other)] == [1, 1, 0]
 
 
+@pytest.mark.promise("X23")
+async def test_an_agent_sees_no_question_of_an_agent_of_the_chat_whose_name_begins_like_its_own(server: Any) -> None:
+    alice, code = server.user(), server.user(scopes=AGENT, agent="code")
+    project = await alice.project()
+    sent = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
+    written = {"path": "a.txt", "content": "x"}
+    await server.parts.approvals.request_tool_approval(
+        "alice", "write_file", written, "MEDIUM", 60, agent_id="code-reviewer", session_id=sent.json["session_id"]
+    )
+    own = (await code.execute(project, "write_file", written)).json["approval_id"]
+    assert (await alice.get("/my/approvals")).json["total_count"] == 2
+    assert [one["id"] for one in (await code.get("/my/approvals")).json["approvals"]] == [own]
+
+
 async def test_call_in_an_unknown_or_foreign_session_is_404(server: Any) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other = await alice.project(), await bob.project()

@@ -25,7 +25,7 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.executions import agent_name
+from byleave.protocol.executions import NUMBER_DIGITS, agent_name
 from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
@@ -66,7 +66,6 @@ DECIDES = frozenset({Scope.APPROVE})
 ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
 """Who has both would report the results of its own calls."""
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-NUMBER_DIGITS = 12
 PROGRAM = "program"
 
 

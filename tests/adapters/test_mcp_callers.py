@@ -89,7 +89,7 @@ async def test_a_user_without_room_for_streams_is_only_told_less(
 async def test_the_user_who_was_quiet_longest_is_forgotten_and_starts_anew(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_sessions, "MOST_USERS", 1)
+    monkeypatch.setattr(mcp_sessions, "MOST_AGENTS", 1)
     path = f"/mcp/{household.project_id}"
     async with ask(household, **ACCEPT) as http:
         session = {"mcp-session-id": (await http.post(path, json=PING)).headers["mcp-session-id"]}
@@ -99,6 +99,57 @@ async def test_the_user_who_was_quiet_longest_is_forgotten_and_starts_anew(
         async with ask(household, household.token(user="bob"), **ACCEPT) as other:
             assert (await other.post(f"/mcp/{bobs}", json=PING)).status_code == 200
         assert (await http.post(path, json=listing, headers=session)).status_code == 404
+        assert (await http.post(path, json=PING)).status_code == 200
+
+
+LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+async def test_a_full_agent_loses_the_session_idle_longest_and_no_other_agent_loses_any(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_sessions, "SESSIONS_PER_AGENT", 2)
+    path = f"/mcp/{household.project_id}"
+    async with ask(household, **ACCEPT) as http, ask(household, household.token(), **ACCEPT) as other:
+
+        async def opened(by: httpx2.AsyncClient) -> dict[str, str]:
+            answer = await by.post(path, json=PING)
+            assert answer.status_code == 200
+            return {"mcp-session-id": answer.headers["mcp-session-id"]}
+
+        async def lists(session: dict[str, str], by: httpx2.AsyncClient = http) -> int:
+            return (await by.post(path, json=LISTING, headers=session)).status_code
+
+        others = await opened(other)
+        first, second = await opened(http), await opened(http)
+        assert await lists(others) == 404, "it is another agent's"
+        assert await lists(first) == 200
+        assert (await http.post(path, content=b"{")).status_code == 400
+        assert [await lists(one) for one in (second, first)] == [200, 200]
+        # Listening is no work: it ends with the session.
+        async with http.stream("GET", path, headers=second) as stream:
+            third = await opened(http)
+            assert await stream.aread() == b""
+        assert [await lists(one) for one in (first, second, third)] == [200, 404, 200]
+        assert (await http.delete(path, headers=third)).status_code == 200
+        fourth = await opened(http)
+        assert [await lists(one) for one in (first, third, fourth)] == [200, 404, 200]
+        assert await lists(others, other) == 200
+
+
+async def test_a_session_that_works_is_not_ended_for_another(
+    household: Household, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_sessions, "SESSIONS_PER_AGENT", 1)
+    monkeypatch.setattr(mcp_sessions, "MOST_SESSIONS", 1)
+    household.person.decide = lambda question: None
+    token, path = household.token(), f"/mcp/{household.project_id}"
+    async with over_http("legacy", token=token)(household) as client, ask(household, token, **ACCEPT) as http:
+        calling = asyncio.ensure_future(client.call_tool("write_file", {"path": "a.txt", "content": "x"}))
+        question = await household.person.until("tool.approval_request")
+        assert (await http.post(path, json=PING)).status_code == 503
+        await household.person.approve(question.approval_id)  # type: ignore[union-attr]
+        assert not (await calling).is_error
         assert (await http.post(path, json=PING)).status_code == 200
 
 

@@ -84,6 +84,7 @@ def test_chat_agent_can_be_described_anew() -> None:
         ("[agents.a]\nprojects = [1]", "[agents.a]: `projects` is not a list of texts", "projects"),
         ('[agents.a]\nmodel = " "', "[agents.a]: `model` is empty", "leave it out"),
         ('[agents."A b"]', "'A b' is no name for an agent", "small letters"),
+        ("[agents.code-3fa9c1d20b7e]", "'code-3fa9c1d20b7e' is a name like those", "leave the number out"),
         (f'[agents.a]\ndescription = "{"x" * 301}"', "`description` has 301 characters; at most 300", "shorten"),
         ("\n".join(f"[agents.a{n}]" for n in range(101)), "there are 101 agents; at most 100", ""),
     ],

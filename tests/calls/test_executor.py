@@ -236,6 +236,32 @@ async def test_a_failed_report_keeps_its_kind(desk: Desk) -> None:
     assert (response.status, response.error, response.error_type) == ("failed", "No such file: 'a.txt'.", "tool_error")
 
 
+@pytest.mark.parametrize(
+    ("report", "error"),
+    [
+        (
+            CompletedReport(status="completed", result={"success": False, "error": "Disk full."}),
+            "Disk full.",
+        ),
+        (CompletedReport(status="completed", result={"success": False, "error": ["x"]}), "The client gave no reason."),
+        (CompletedReport(status="completed", result={"success": None}), "The client gave no reason."),
+        (FailedReport(status="failed", error=" \n"), "The client gave no reason."),
+    ],
+)
+async def test_what_did_not_succeed_has_failed_and_says_why(
+    desk: Desk, report: CompletedReport | FailedReport, error: str
+) -> None:
+    async with desk.client(lambda signal: report):
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+    assert (response.status, response.error, response.error_type) == ("failed", error, "tool_error")
+    row = await desk.store.executions.get(response.tool_id, user_id="alice")
+    assert (row.status, json.loads(row.result or "null")) == ("failed", report.result)
+    again = await desk.executor.settle(
+        row.id, report, user_id="alice", project_id=desk.project.id, client_id=row.client_id or ""
+    )
+    assert again == row, "the same report again is accepted"
+
+
 async def test_a_wait_with_a_limit_returns_what_holds_then(desk: Desk) -> None:
     row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
     assert (await desk.executor.wait(row, 0.05)).status == "awaiting_approval"

@@ -4,9 +4,14 @@ import asyncio
 
 import pytest
 
+from byleave.calls.approvals import foresee_answer
 from byleave.calls.executor import Caller
+from byleave.calls.grants import Asked
+from byleave.gate.policy.grants import call_of
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.protocol.verdicts import VerdictLevel
+from byleave.store.grants import GrantRow
 from harness.desk import Desk, completed
 from harness.json_values import JsonObject
 
@@ -19,12 +24,14 @@ def write(path: str) -> tuple[str, JsonObject]:
     return "write_file", {"path": path, "content": "x = 1\n"}
 
 
-async def in_chat(desk: Desk) -> Caller:
+async def in_chat(desk: Desk, agent: str = "chat") -> Caller:
     """The chat's own agent, at work on a run of the session."""
-    await desk.store.chat.post("alice", desk.project.id, "go", session_id=desk.session.id, mode=AgentMode.SANDBOX)
+    await desk.store.chat.post(
+        "alice", desk.project.id, "go", session_id=desk.session.id, mode=AgentMode.SANDBOX, agent=agent
+    )
     run = await desk.store.runs.claim("worker")
     assert run is not None
-    return Caller(run_id=run.id, fence=run.fence)
+    return Caller(run_id=run.id, fence=run.fence, agent_id=run.agent)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +62,37 @@ async def test_what_is_granted_to_the_chat_is_not_granted_to_calls_from_elsewher
         await desk.approvals.reject_tool((await desk.next_approval()).id, "alice")
         assert (await waits).status == "rejected"
         row = await desk.executor.call(*write("src/c.py"), desk.session, caller=other, until_asked=True)
+        assert row.status == "awaiting_approval"
+
+
+async def is_granted(desk: Desk) -> bool:
+    """True if a write below src would not be asked about, as a person can find out beforehand."""
+    call = call_of(*write("src/b.py"), None, None)
+    asked = Asked(call, "alice", desk.project.id, VerdictLevel.MEDIUM, always_asks=False, network=False, bound={})
+    return isinstance(await foresee_answer(desk.store, desk.session, "digest", asked), GrantRow)
+
+
+@pytest.mark.parametrize(
+    ("scope", "terms"),
+    [
+        (ApprovalScope.CLASS, GrantTerms(rule=BELOW_SRC)),
+        (ApprovalScope.SESSION, GrantTerms(warned=True)),
+    ],
+)
+async def test_what_is_granted_to_one_agent_of_the_chat_is_not_granted_to_the_next(
+    desk: Desk, scope: ApprovalScope, terms: GrantTerms
+) -> None:
+    chat = await in_chat(desk)
+    async with desk.client(lambda signal: completed()):
+        call = asyncio.create_task(desk.executor.execute_tool(*write("src/a.py"), desk.session.id, caller=chat))
+        await desk.approvals.decide((await desk.next_approval()).id, "alice", approve=True, scope=scope, terms=terms)
+        await call
+        assert await is_granted(desk)
+        run = await desk.store.runs.get(chat.run_id or "", user_id="alice")
+        await desk.store.runs.finish(run, history=None, answer="done")
+        reviewer = await in_chat(desk, "reviewer")
+        assert not await is_granted(desk)
+        row = await desk.executor.call(*write("src/b.py"), desk.session, caller=reviewer, until_asked=True)
         assert row.status == "awaiting_approval"
 
 

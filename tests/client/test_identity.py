@@ -19,6 +19,18 @@ def test_the_same_workspace_keeps_its_id(tmp_path: Path) -> None:
     assert (first.directory / "client_id").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_client_keeps_its_key_and_one_from_before_keys_gets_one(tmp_path: Path) -> None:
+    first = open_identity(tmp_path, URL, "p", tmp_path)
+    file = first.directory / "client_key"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert first.key not in repr(first)
+    file.unlink()
+    second = open_identity(tmp_path, URL, "p", tmp_path)
+    assert second.client_id == first.client_id
+    assert second.key != first.key
+    assert open_identity(tmp_path, URL, "p", tmp_path).key == second.key
+
+
 def test_another_server_project_or_workspace_is_another_client(tmp_path: Path) -> None:
     ids = {
         open_identity(tmp_path, url, project, tmp_path / name).client_id

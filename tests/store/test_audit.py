@@ -81,6 +81,11 @@ async def whole_then_broken(records: Records, tampering: str) -> str:
             "previous_hash, hash FROM audit WHERE seq = 6",
             "record 7 was added",
         ),
+        (
+            "INSERT INTO audit SELECT project_id, -1, at, 'person:bob', 'approved', execution_id, approval_id, detail, "
+            "previous_hash, hash FROM audit WHERE seq = 6",
+            "a record was added before the first one",
+        ),
         ("DELETE FROM audit; DELETE FROM feeds", "the chain is gone"),
         ("UPDATE audit SET actor = CAST(actor AS BLOB) WHERE seq = 3", "cannot be read"),
         ("UPDATE feeds SET audit_seq = 'many'", "cannot be read"),
@@ -170,6 +175,39 @@ async def test_a_falsified_row_is_found_also_after_the_server_has_written_it_aga
     assert check.fault is not None
     assert name in check.fault
     assert "before record" in check.fault
+
+
+async def test_a_row_slipped_in_is_found_also_after_the_server_has_written_it(records: Records) -> None:
+    await fill_every_table(records)
+    store = records.store
+    copy = "CREATE TEMP TABLE t AS SELECT * FROM grants; UPDATE t SET id = 'grant_forged'; "
+    slip = f"{copy} INSERT INTO grants SELECT * FROM t"
+    assert "'grant_forged' of grants is not in the chain" in await whole_then_broken(records, slip)
+    await store.grants.revoke("grant_forged", user_id="alice", actor="user:alice")
+    (check,) = await store.audit.verify()
+    assert check.fault is not None
+    assert "somebody other than this server changed the row 'grant_forged' of grants" in check.fault
+
+
+async def test_a_removed_row_is_missed_also_after_the_server_has_made_one_with_its_id(records: Records) -> None:
+    await begin(records.store, records.call(key="once"), Clearance("risk:LOW"), client_id="c1")
+    removed = "DELETE FROM tool_executions WHERE id = 'once'"
+    assert "'once' of tool_executions is gone" in await whole_then_broken(records, removed)
+    await begin(records.store, records.call(key="once"), Clearance("risk:LOW"), client_id="c1")
+    (check,) = await records.store.audit.verify()
+    assert check.fault is not None
+    assert "somebody other than this server changed the row 'once' of tool_executions" in check.fault
+
+
+async def test_records_outside_the_chain_are_not_listed(records: Records) -> None:
+    await fill(records)
+    slip = (
+        "INSERT INTO audit SELECT project_id, {}, at, 'person:bob', 'approved', execution_id, approval_id, detail, "
+        "previous_hash, hash FROM audit WHERE seq = 6;"
+    )
+    await whole_then_broken(records, slip.format(0) + slip.format(7))
+    entries, count = await records.store.audit.newest(records.project.id, None, 100)
+    assert ([entry.seq for entry in entries], count) == ([6, 5, 4, 3, 2, 1], 6)
 
 
 CUT = """

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from byleave.calls.executor import ToolExecutor
 from byleave.protocol.chat import CHAT_AGENT, AgentInfo
 from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.executions import agent_name
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
 from byleave.settings import ServerSettings
@@ -131,6 +132,8 @@ class _Table:
             raise self._wrong(
                 f"{name!r} is no name for an agent.", "use small letters, digits, `-` and `_`, at most 40"
             )
+        if agent_name(name):
+            raise self._wrong(f"{name!r} is a name like those of agents that run elsewhere.", "leave the number out")
         if not isinstance(table, dict):
             raise self._wrong("this is not a table.", _EXAMPLE)
         self._table = cast("dict[str, Any]", table)

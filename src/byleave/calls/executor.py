@@ -57,6 +57,7 @@ PROMPTLY_SECONDS = 2.0
 BIG_RESULT_CHARACTERS = 256 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250
+NO_REASON = "The client gave no reason."
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +207,16 @@ class ToolExecutor:
         client_id: str,
     ) -> ExecutionRow:
         """A client's report: masked, stored, and whoever waits is told."""
-        failed = isinstance(report, FailedReport)
-        error = report.error if failed else None
-        error_type = (report.error_type or ErrorType.TOOL_ERROR) if failed else None
+        error = error_type = None
+        if isinstance(report, FailedReport):
+            error, error_type = report.error, report.error_type or ErrorType.TOOL_ERROR
         raw = plain_json([report.status, report.result, error, error_type])
+        if isinstance(report, CompletedReport) and not report.result.get("success", True):
+            # It contradicts itself: what did not succeed has failed.
+            told = report.result.get("error")
+            error, error_type = told if isinstance(told, str) else "", ErrorType.TOOL_ERROR
+        if error is not None and not error.strip():
+            error = NO_REASON
         result: str | None = None
         if report.result is not None:
             big = len(raw) > BIG_RESULT_CHARACTERS

@@ -47,11 +47,11 @@ from byleave.store.grants import (
     GrantRow,
     NewGrant,
     active_grants,
+    agent_at_work,
     calls_without_question,
     commands_under_class_grants,
     count_active,
     count_use,
-    has_runs,
     save_grant,
 )
 from byleave.store.ledger import Ledger
@@ -176,9 +176,8 @@ def asked_of(
 def use_grant(
     ledger: Ledger, call: NewExecution | ExecutionRow, bound: Mapping[str, str] | None = None
 ) -> GrantRow | None:
-    """Find a grant of the session that covers this call and count the use; None if a person must be asked."""
-    transaction, in_chat = ledger.transaction, call.run_id is not None
-    agent_id = None if in_chat else call.agent_id
+    """Find a grant to this agent that covers this call and count the use; None if a person must be asked."""
+    transaction, in_chat, agent_id = ledger.transaction, call.run_id is not None, call.agent_id or ""
     grants = active_grants(transaction, call.session_id, call.user_id, in_chat=in_chat, agent_id=agent_id)
     if not grants:
         return None
@@ -190,8 +189,10 @@ def use_grant(
 
 def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> GrantRow | None:
     """Find the grant that would cover a call of this session's agent now. Nothing is counted."""
-    in_chat = has_runs(transaction, session.id)
-    return _covering(transaction, active_grants(transaction, session.id, session.user_id, in_chat=in_chat), asked)
+    agent_id = agent_at_work(transaction, session.id)
+    in_chat = agent_id is not None
+    grants = active_grants(transaction, session.id, session.user_id, in_chat=in_chat, agent_id=agent_id)
+    return _covering(transaction, grants, asked)
 
 
 def _covering(transaction: Transaction, grants: list[GrantRow], asked: Asked) -> GrantRow | None:

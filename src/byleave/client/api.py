@@ -273,7 +273,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 class ServerApi:
     """A user's view of a server."""
 
-    def __init__(self, server_url: str, token: str, *, client_id: str | None = None) -> None:
+    def __init__(self, server_url: str, token: str, *, client_id: str | None = None, key: str | None = None) -> None:
         self.server_url = server_url.rstrip("/")
         url = URL(self.server_url)
         if url.scheme not in ("http", "https") or not url.host or url.user or url.query_string or url.fragment:
@@ -290,6 +290,8 @@ class ServerApi:
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if client_id is not None:
             self._headers["Byleave-Client"] = client_id
+        if key is not None:
+            self._headers["Byleave-Client-Key"] = key
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:

@@ -250,7 +250,7 @@ def connect_client(
         raise ConfigurationError("There is no token.", hint=f"set BYLEAVE_TOKEN, or {TOKEN_HINT}")
     rules = load_policy(settings, workspace_dir)
     identity = open_identity(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve())
-    api = ServerApi(settings.server_url, token, client_id=identity.client_id)
+    api = ServerApi(settings.server_url, token, client_id=identity.client_id, key=identity.key)
     journal = Journal(identity.directory)
     try:
         workspace = Workspace(workspace_dir, settings)

@@ -1,17 +1,19 @@
-"""Client identity: its id, its state directory, and the user's token.
+"""Client identity: its id, its key, its state directory, and the user's token.
 
 There is one state directory for each server, project and workspace: the journal in it must know every call that
-reached this machine, and no others. All files are readable by their owner alone. A token that others could have read
-is refused, and a token is never logged. A one-time link can be exchanged for a token: its code only goes to the link's
-server, without redirects, and a loopback name is reached by address.
+reached this machine, and no others. All files are readable by their owner alone. The key proves to the server that this
+is the client it knows by that id, whoever else has a token of the same user. A token that others could have read is
+refused, and neither a token nor the key is ever logged. A one-time link can be exchanged for a token: its code only
+goes to the link's server, without redirects, and a loopback name is reached by address.
 """
 
 import contextlib
 import hashlib
 import os
 import re
+import secrets
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -27,6 +29,7 @@ from .loopback import CONNECT_SECONDS, LoopbackAddress
 TOKEN_HINT = "make a token with `byleave token --user NAME`"  # noqa: S105 - a sentence, not a token
 MAX_TOKEN_BYTES = 64 * 1024
 _CLIENT_ID = re.compile(r"client_[0-9a-f]{32}")
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Identity:
     """A client on a workspace."""
 
     client_id: str
+    key: str = field(repr=False)
     directory: Path
 
 
@@ -42,14 +46,19 @@ def open_identity(home: Path, server_url: str, project_id: str, workspace: Path)
     key = "\0".join((server_url.rstrip("/"), project_id, str(workspace)))
     directory = home / "clients" / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
     private_directory(directory)
-    path = directory / "client_id"
+    # The key first: an id that a server knows by a key must not be left without it.
+    key = _kept(directory / "client_key", _KEY, secrets.token_hex(32))
+    return Identity(_kept(directory / "client_id", _CLIENT_ID, new_id("client")), key, directory)
+
+
+def _kept(path: Path, form: re.Pattern[str], new: str) -> str:
+    """What a file holds; `new`, which is then kept, if it is missing or broken."""
     with contextlib.suppress(FileNotFoundError):
         known = path.read_text("ascii", "replace").strip()
-        if _CLIENT_ID.fullmatch(known):
-            return Identity(known, directory)
-    client_id = new_id("client")
-    _replace(path, client_id)
-    return Identity(client_id, directory)
+        if form.fullmatch(known):
+            return known
+    _replace(path, new)
+    return new
 
 
 def load_token(home: Path) -> str | None:

@@ -5,6 +5,7 @@ HTTP, `byleave.agents.LocalCaller` inside the server. Nothing here asks for an a
 learns how the call ended, and cannot say that it was allowed.
 """
 
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
@@ -180,9 +181,15 @@ def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
     return OWN_SESSION + uuid.uuid5(CALLS, f"{user_id}/{project_id}/{agent_id}").hex
 
 
+NUMBER_DIGITS = 12
+ELSEWHERE = re.compile(rf"(.+)-[0-9a-f]{{{NUMBER_DIGITS}}}")
+"""The id of an agent that runs elsewhere: its name and a piece of its token's digest. No agent of the chat has one."""
+
+
 def agent_name(agent_id: str | None) -> str:
-    """Return the name that all tokens of an external agent share; empty for a person's own programs."""
-    return (agent_id or "").rpartition("-")[0]
+    """Return the name that all tokens of an external agent share; empty for chat agents and a person's programs."""
+    numbered = ELSEWHERE.fullmatch(agent_id or "")
+    return numbered[1] if numbered else ""
 
 
 def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | None) -> str:

@@ -6,10 +6,12 @@ before FastAPI validates them with the protocol's models.
 """
 
 import asyncio
+import hashlib
 import re
 import warnings
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends
@@ -35,6 +37,14 @@ from .services import Services
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 TAKES = "byleave_takes"
 NOTHING = (False, False, False)
+CLIENT_KEY = "Byleave-Client-Key"
+CLIENT_KEY_HEADER = {
+    "name": CLIENT_KEY,
+    "in": "header",
+    "required": False,
+    "description": "What a client made at random at first contact: whoever does not send it is another from then on.",
+    "schema": {"type": "string"},
+}
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -65,6 +75,8 @@ class Allow:
             raise RefusedError("An agent's token can never do this.", hint="Use a person's token, without `agent`.")
         for choice in self.choices:
             principal.require(choice)
+        if Scope.EXECUTE in self.scopes and (key := request.headers.get(CLIENT_KEY)):
+            principal = replace(principal, client_key=hashlib.sha256(key.encode()).hexdigest())
         return principal
 
     @property
@@ -74,9 +86,14 @@ class Allow:
             return [{"bearer": sorted(self.scopes)}]
         return [{"bearer": [scope.value]} for scope in sorted(self.scopes)]
 
+    @property
+    def lets_clients_in(self) -> bool:
+        """True if a client comes here as itself, for the description."""
+        return Scope.EXECUTE in self.scopes and self.scopes < frozenset(Scope)
+
 
 Anyone = Annotated[Principal, Depends(Allow(*Scope))]
-Chatter = Annotated[Principal, Depends(Allow(Scope.CHAT))]
+Chatter = Annotated[Principal, Depends(Allow(Scope.CHAT, people_only=True))]
 Approver = Annotated[Principal, Depends(Allow(Scope.APPROVE))]
 Executor = Annotated[Principal, Depends(Allow(Scope.EXECUTE))]
 ChatOrApprove = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE))]
@@ -104,6 +121,16 @@ async def check_project(parts: Services, principal: Principal, project_id: str |
         return
     if not IDENTIFIER.fullmatch(project_id) or not await parts.store.chat.owns(principal.user_id, project_id):
         raise NotFound(f"No project {project_id[:100]!r}.", hint="See `GET /my/projects` for yours.")
+
+
+async def check_client(parts: Services, principal: Principal, project_id: str, client_id: str) -> None:
+    """A client comes: refuse one that is not who it was at first contact."""
+    known = parts.store.machines
+    if not await known.connected(project_id, client_id, token=principal.token, key=principal.client_key):
+        raise RefusedError(
+            f"The client {client_id!r} is another: this is not the key or token it is known by.",
+            hint=f"Send its key in the header {CLIENT_KEY}, with a token it has used; or come with a new client id.",
+        )
 
 
 async def from_a_program(request: Request) -> None:
@@ -170,8 +197,10 @@ class StrictRoute(APIRoute):
         if is_private(path) is (allow is None):
             raise TypeError(f"{path} must say who may call it, if and only if it is private.")
         self.allow = allow
-        security = [] if allow is None else allow.security
-        self.openapi_extra = {"security": security, **(self.openapi_extra or {})}
+        described: dict[str, Any] = {"security": [] if allow is None else allow.security}
+        if allow is not None and allow.lets_clients_in and "{project_id}" in path:
+            described["parameters"] = [CLIENT_KEY_HEADER]
+        self.openapi_extra = {**described, **(self.openapi_extra or {})}
 
     def build(self) -> None:
         """Build the models that validate requests, once: they are deferred, since a process uses few of them."""

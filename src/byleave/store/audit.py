@@ -11,6 +11,7 @@ loop, so that others are served in between.
 import json
 import sqlite3
 from dataclasses import dataclass
+from itertools import islice
 
 from .database import Database, Transaction
 from .ledger import (
@@ -30,7 +31,6 @@ from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
 PAGE = 5000
-LARGEST = 2**63 - 1
 PIECE = 500
 """Records that are hashed in one go: a few milliseconds on the one thread that reads."""
 PIECE_CHARACTERS = 4 * 1024 * 1024
@@ -67,12 +67,14 @@ class Audit:
         """Records newest first, those before a number if one is given; and how many there are in all."""
 
         def work(transaction: Transaction) -> tuple[list[AuditRecord], int]:
+            count = _head(transaction, project_id)[1]
+            last = count if before is None else min(count, before - 1)
             rows = transaction.all(
-                f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq < :before "  # noqa: S608 - column names are ours
+                f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq BETWEEN 1 AND :last "  # noqa: S608 - column names are ours
                 "ORDER BY seq DESC LIMIT :limit",
-                {"project_id": project_id, "before": LARGEST if before is None else before, "limit": limit},
+                {"project_id": project_id, "last": last, "limit": limit},
             )
-            return [audit_record(row) for row in rows], _head(transaction, project_id)[1]
+            return [audit_record(row) for row in rows], count
 
         return await self._database.read(work)
 
@@ -127,10 +129,14 @@ class _Proof:
         self.head = GENESIS
         self.since: str | None = None
         self._rows: dict[str, bytes] = {}
-        """The digest that each row should have, as far as it was not looked at since."""
+        """The digest that each row should have: every row that was ever covered, since none is ever removed."""
+        self._unmet: set[str] = set()
+        """Those rows that were not looked at since."""
 
     def begin(self, transaction: Transaction) -> None:
         head, count, last = _head(transaction, self.project_id)
+        if transaction.one("SELECT 1 FROM audit WHERE project_id = :id AND seq < 1", {"id": self.project_id}):
+            raise _Fault("a record was added before the first one")
         if last > count:
             self.position, self.head = count, head
             raise _Fault(f"record {count + 1} was added behind the project's back")
@@ -163,11 +169,11 @@ class _Proof:
     def find_missing(self, transaction: Transaction) -> bool:
         """Look for rows of the chain that were not met; False when all are accounted for."""
         self._catch_up(transaction)
-        for name in list(self._rows)[:PIECE]:
+        for name in list(islice(self._unmet, PIECE)):
             table, _, row_id = name.partition("/")
             row = transaction.one(f"SELECT * FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - checked when it was covered
             self._check_row(table, row_id, None if row is None else row_digest(table, row))
-        return bool(self._rows)
+        return bool(self._unmet)
 
     def _catch_up(self, transaction: Transaction) -> None:
         while self.walk(transaction):
@@ -184,24 +190,27 @@ class _Proof:
             )
         except (ValueError, TypeError, AttributeError):
             return f"record {record.seq} cannot be read"
-        for name, found in was.items():
-            # A row that was looked at already, in a piece before, was as the chain said then.
-            if self._rows.get(name, found) != found:
+        if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
+            return f"record {record.seq} takes in rows that were covered before"
+        # A row from outside was never covered; one that was removed comes again as if it were new.
+        for name in was.keys() | (rows.keys() & self._rows.keys()):
+            if name not in was or self._rows.get(name) != was[name]:
                 table, _, row_id = name.partition("/")
                 return (
                     f"before record {record.seq} somebody other than this server changed the row {row_id!r} of {table}"
                 )
-        if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
-            return f"record {record.seq} takes in rows that were covered before"
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
             return f"record {record.seq} covers rows that this version does not know"
         if record.action == ADOPTED:
             self.since = record.at
         self._rows |= rows
+        self._unmet |= rows.keys()
         return None
 
     def _check_row(self, table: str, row_id: str, digest: str | None) -> None:
-        expected = self._rows.pop(f"{table}/{row_id}", None)
+        name = f"{table}/{row_id}"
+        expected = self._rows.get(name)
+        self._unmet.discard(name)
         if expected is None:
             raise _Fault(f"the row {row_id!r} of {table} is not in the chain")
         if digest is None:

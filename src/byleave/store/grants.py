@@ -203,11 +203,12 @@ def save_grant(
 def active_grants(
     transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool, agent_id: str | None = None
 ) -> list[GrantRow]:
-    """A session's grants in force, narrower ones first. `agent_id`: only those given to this agent."""
+    """A session's grants in force, narrower ones first. `agent_id`: only those given to this agent; empty if it has
+    none."""
     rows = transaction.all(
         f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
-        f"AND in_chat = :in_chat AND {ACTIVE} AND (:agent_id IS NULL OR "
-        "EXISTS (SELECT 1 FROM approvals AS a WHERE a.id = grants.approval_id AND a.agent_id = :agent_id)) "
+        f"AND in_chat = :in_chat AND {ACTIVE} AND (:agent_id IS NULL OR EXISTS ("
+        "SELECT 1 FROM approvals AS a WHERE a.id = grants.approval_id AND coalesce(a.agent_id, '') = :agent_id)) "
         # A class before everything, so that the record names the narrower reason.
         "ORDER BY CASE WHEN rule IS NULL THEN 1 ELSE 0 END, created_at, id",
         {
@@ -237,9 +238,12 @@ def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
     return used
 
 
-def has_runs(transaction: Transaction, session_id: str) -> bool:
-    """True if the chat's own agent works in a session."""
-    return transaction.one("SELECT 1 FROM runs WHERE session_id = :id LIMIT 1", {"id": session_id}) is not None
+def agent_at_work(transaction: Transaction, session_id: str) -> str | None:
+    """The agent of a session's newest run; None where none of the chat's agents works."""
+    row = transaction.one(
+        "SELECT agent FROM runs WHERE session_id = :id ORDER BY position DESC LIMIT 1", {"id": session_id}
+    )
+    return row["agent"] if row else None
 
 
 def calls_without_question(

@@ -1,8 +1,9 @@
-"""Rules that clients declared of their machines, the tokens they connected with, and sign-ins that were ended.
+"""Rules that clients declared of their machines, what clients are known by, and sign-ins that were ended.
 
 Rules are kept as they were declared; parsing them is the gate's. The client holds every call against its own copy
-again, so a stale or forged declaration here can cost a question or an error, never a run. Tokens are kept by their
-digests: what a client reports is taken only from a token it has connected with. A sign-in of the page that was ended is
+again, so a stale or forged declaration here can cost a question or an error, never a run. A client is who it was at
+first contact: it is known by the key it made then, or, if it sent none, by the tokens it has connected with; both are
+kept by their digests. A sign-in of the page that was ended is
 kept until its cookie would have ended anyway: a cookie is good by itself until then.
 """
 
@@ -16,7 +17,9 @@ from .database import Database, Transaction
 from .ledger import Ledger
 
 KEPT_SECONDS = 30 * 24 * 3600
-"""How long after its last connection a client may report with that token."""
+"""How long after its last connection a client is known by that token or key."""
+KEY = "key:"
+"""How the digest of a key begins, where that of a token could be."""
 MOST_REMEMBERED = 10_000
 
 
@@ -32,41 +35,64 @@ class Machines:
         self._database = database
         self._known: set[tuple[str, str, str]] = set()
 
-    async def connected(self, project_id: str, client_id: str, token: str) -> None:
-        """A client opened its stream with this token. A renewed token joins the older ones."""
+    async def connected(self, project_id: str, client_id: str, *, token: str, key: str | None = None) -> bool:
+        """A client comes with this token, and this key if it has one; False if the client is another.
 
-        def work(transaction: Transaction) -> None:
+        Where no key is known a renewed token joins the older ones; a key takes their place.
+        """
+        speaker = _known_by(token, key)
+
+        def work(transaction: Transaction) -> bool:
             now = transaction.now
+            rows = transaction.all(
+                "SELECT token FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id "
+                "AND seen_at >= :old",
+                {"project_id": project_id, "client_id": client_id, "old": later(now, -KEPT_SECONDS)},
+            )
+            known = {row["token"] for row in rows}
+            keyed = any(one.startswith(KEY) for one in known)
+            if known and speaker not in known and (keyed or (key is not None and token not in known)):
+                return False
+            if key is not None and not keyed:
+                transaction.change(
+                    "DELETE FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id",
+                    {"project_id": project_id, "client_id": client_id},
+                )
             transaction.change(
                 "INSERT INTO client_tokens (project_id, client_id, token, seen_at) "
                 "VALUES (:project_id, :client_id, :token, :now) ON CONFLICT (project_id, client_id, token) "
                 "DO UPDATE SET seen_at = excluded.seen_at",
-                {"project_id": project_id, "client_id": client_id, "token": token, "now": now},
+                {"project_id": project_id, "client_id": client_id, "token": speaker, "now": now},
             )
             transaction.change(
                 "DELETE FROM client_tokens WHERE project_id = :project_id AND seen_at < :old",
                 {"project_id": project_id, "old": later(now, -KEPT_SECONDS)},
             )
+            return True
 
-        await self._database.write(work, relaxed=True)
+        taken = await self._database.write(work, relaxed=True)
+        if key is not None:  # its tokens alone are not enough any more
+            self._known -= {one for one in self._known if one[:2] == (project_id, client_id)}
+        return taken
 
-    async def speaks_for(self, project_id: str, client_id: str, token: str) -> bool:
-        """True if this client has connected with this token: asked with every result."""
-        key = (project_id, client_id, token)
-        if key in self._known:
+    async def speaks_for(self, project_id: str, client_id: str, *, token: str, key: str | None = None) -> bool:
+        """True if this client is known by this key, or without one by this token: asked with every result."""
+        speaker = _known_by(token, key)
+        claim = (project_id, client_id, speaker)
+        if claim in self._known:
             return True
         found = await self._database.read(
             lambda transaction: transaction.one(
                 "SELECT 1 FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id "
                 "AND token = :token",
-                {"project_id": project_id, "client_id": client_id, "token": token},
+                {"project_id": project_id, "client_id": client_id, "token": speaker},
             )
         )
         if found is None:
             return False
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
-        self._known.add(key)
+        self._known.add(claim)
         return True
 
     async def declare(self, project_id: str, client_id: str, policy: str, *, digest: str) -> bool:
@@ -113,6 +139,10 @@ class Machines:
                 ledger.event(MachinesChanged(timestamp=transaction.now, machines=list(machines)))
 
         await self._database.write(work, relaxed=True)
+
+
+def _known_by(token: str, key: str | None) -> str:
+    return token if key is None else f"{KEY}{key[: len(token) - len(KEY)]}"
 
 
 class SignIns:

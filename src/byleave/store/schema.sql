@@ -250,7 +250,7 @@ CREATE TABLE machines (
 CREATE TABLE client_tokens (
     project_id VARCHAR(64) NOT NULL REFERENCES projects (id),
     client_id VARCHAR(64) NOT NULL,
-    token VARCHAR(64) NOT NULL,  -- its digest
+    token VARCHAR(64) NOT NULL,  -- its digest; or key: and that of the client's key
     seen_at VARCHAR(24) NOT NULL,
     PRIMARY KEY (project_id, client_id, token)
 );

@@ -157,16 +157,11 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Server) -> No
         for eyes_only in ("change", "whole", "whole?reveal=true"):
             assert (await agent.get(f"/my/approvals/{call['approval_id']}/{eyes_only}")).status == 403, scopes
         [waiting] = (await agent.get("/my/approvals")).json["approvals"]
-        streams = [f"{agent.url}/my/tools/{call['tool_id']}/stream"]
-        if Scope.CHAT in scopes:
-            streams.append(f"{agent.url}/my/projects/{project}/chat/stream?execute=false")
-        found = [waiting["inspection"]]
-        for url in streams:
-            headers = {"Authorization": f"Bearer {agent.token}", "Last-Event-ID": "0"}
-            async with agent.session.get(url, headers=headers) as response:
-                event = await type(feed)(response).until("tool.approval_request")
-                found.append(event.data["inspection"])
-        for inspection in found:
+        url = f"{agent.url}/my/tools/{call['tool_id']}/stream"
+        headers = {"Authorization": f"Bearer {agent.token}", "Last-Event-ID": "0"}
+        async with agent.session.get(url, headers=headers) as response:
+            event = await type(feed)(response).until("tool.approval_request")
+        for inspection in (waiting["inspection"], event.data["inspection"]):
             [file] = inspection["files"]
             assert (file["text"], file["shortened"], file["sha256"]) == (None, True, "a" * 64)
     [waiting] = (await alice.get("/my/approvals")).json["approvals"]

@@ -212,6 +212,20 @@ async def test_full_mode_needs_a_token_that_may_approve(server: Server) -> None:
     assert (await alice.post(path, body)).status == 202
 
 
+@pytest.mark.promise("S4", "X23")
+@pytest.mark.parametrize("scopes", [(Scope.AGENT, Scope.CHAT), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)])
+async def test_an_agent_reads_no_feed_and_no_chat_and_says_nothing_in_one_whatever_else_it_carries(
+    server: Server, scopes: tuple[Scope, ...]
+) -> None:
+    alice, agent = server.user(), server.user(scopes=scopes)
+    chat = f"/my/projects/{await alice.project()}/chat"
+    session = (await alice.post(f"{chat}/messages", {"content": "hello"})).json["session_id"]
+    for path in ("stream?execute=false", f"messages?session_id={session}", f"runs?session_id={session}", "sessions"):
+        assert (await agent.get(f"{chat}/{path}")).status == 403, path
+    posted = {"content": "write a.txt: by the agent", "session_id": session}
+    assert (await agent.post(f"{chat}/messages", posted)).status == 403
+
+
 async def test_run_is_stopped_with_everything_it_has_open(server: Server) -> None:
     alice = server.user()
     project, other = await alice.project(), await alice.project("other")

@@ -140,6 +140,20 @@ async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Ser
     assert [(await who.get("/my/tools/history")).json["total_count"] for who in (alice, one, other)] == [1, 1, 0]
 
 
+@pytest.mark.promise("X23")
+async def test_an_agent_sees_no_question_of_an_agent_of_the_chat_whose_name_begins_like_its_own(server: Server) -> None:
+    alice, code = server.user(), server.user(scopes=AGENT, agent="code")
+    project = await alice.project()
+    sent = await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})
+    written = {"path": "a.txt", "content": "x"}
+    await server.parts.approvals.request_tool_approval(
+        "alice", "write_file", written, "MEDIUM", 60, agent_id="code-reviewer", session_id=sent.json["session_id"]
+    )
+    own = (await code.execute(project, "write_file", written)).json["approval_id"]
+    assert (await alice.get("/my/approvals")).json["total_count"] == 2
+    assert [one["id"] for one in (await code.get("/my/approvals")).json["approvals"]] == [own]
+
+
 async def test_call_in_an_unknown_or_foreign_session_is_404(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other = await alice.project(), await bob.project()
@@ -265,6 +279,33 @@ async def test_a_client_that_connects_with_a_renewed_token_reports_what_it_got_w
     async with renewed.feed(project, "client=laptop"):
         assert (await renewed.post(path, done, headers=named)).status == 200
     assert (await calling).json["status"] == "completed"
+
+
+@pytest.mark.promise("R3", "W11")
+async def test_a_client_is_who_it_was_at_first_contact_whichever_token_another_has(server: Server) -> None:
+    alice, other, renewed = server.user(), server.user(scopes=(Scope.EXECUTE,)), server.user()
+    project = await alice.project()
+    stream, rules = f"/my/projects/{project}/chat/stream?client=laptop", f"/my/projects/{project}/policy"
+    declared = {"client_id": "laptop", "layers": []}
+    key, wrong = {"Byleave-Client-Key": "k" * 64}, {"Byleave-Client-Key": "x" * 64}
+    # Known by its token alone, as all were; the first key that comes with that token is the client's.
+    async with alice.feed(project, "client=laptop"):
+        pass
+    assert (await other.get(stream, headers=wrong)).status == 403
+    async with alice.feed(project, "client=laptop", Byleave_Client_Key="k" * 64) as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        tool_id = (await feed.until("tool.execution_signal")).data["tool_id"]
+        path, named = f"/my/projects/{project}/tools/{tool_id}/result", {"Byleave-Client": "laptop"}
+        done = {"status": "completed", "result": {"success": True, "content": "one"}}
+        for user, headers in ((other, {}), (other, wrong), (alice, {}), (alice, wrong)):
+            refused = await user.get(stream, headers=headers)
+            assert (refused.status, "Byleave-Client-Key" in refused.json["hint"]) == (403, True)
+            assert (await user.send("PUT", rules, declared, headers=headers)).status == 403
+            assert (await user.post(path, done, headers={**named, **headers})).status == 403
+            assert (await user.post(path, done, headers=headers)).status == 403
+        assert (await renewed.send("PUT", rules, declared, headers=key)).status == 204
+        assert (await renewed.post(path, done, headers={**named, **key})).status == 200
+        assert (await calling).json["status"] == "completed"
 
 
 async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(server: Server) -> None:

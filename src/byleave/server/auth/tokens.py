@@ -25,7 +25,7 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.executions import agent_name
+from byleave.protocol.executions import NUMBER_DIGITS, agent_name
 from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
@@ -66,7 +66,6 @@ DECIDES = frozenset({Scope.APPROVE})
 ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
 """Who has both would report the results of its own calls."""
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-NUMBER_DIGITS = 12
 PROGRAM = "program"
 
 
@@ -90,6 +89,8 @@ class Principal:
     """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
     page_key: str | None = None
     """Of the page's cookie: the digest of the key without which it opens nothing."""
+    client_key: str | None = None
+    """Of a client: the digest of the key it made at first contact."""
 
     @property
     def may_approve(self) -> bool:

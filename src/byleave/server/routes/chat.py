@@ -6,7 +6,7 @@ here waits for an agent.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from pydantic import Field
 
 from byleave.protocol.chat import (
@@ -21,10 +21,10 @@ from byleave.protocol.chat import (
     SessionList,
 )
 from byleave.protocol.errors import NotFound, RefusedError
-from byleave.protocol.states import AgentMode, Scope
+from byleave.protocol.states import AgentMode
 from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.tokens import Principal
-from byleave.server.dependencies import Allow, Chatter, Parts, Project, StrictRoute, takes
+from byleave.server.dependencies import Chatter, Parts, Project, StrictRoute, takes
 from byleave.server.errors import Unavailable
 from byleave.server.problems import problems
 from byleave.server.services import Services
@@ -152,7 +152,7 @@ async def list_sessions(parts: Parts, principal: Chatter, project: Project) -> S
 @router.post("/my/projects/{project_id}/chat/runs/{run_id}/cancel", summary="Stop a run", responses=problems(409, 503))
 async def cancel_run(
     parts: Parts,
-    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, people_only=True))],
+    principal: Chatter,
     project: Project,
     run_id: str,
 ) -> Cancelled:

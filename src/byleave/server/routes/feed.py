@@ -7,7 +7,6 @@ other only watches. However it ends, its reader is taken out of the list of thos
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
@@ -24,7 +23,7 @@ from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
-from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute
+from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute, check_client
 from byleave.server.errors import WrongForm
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
 from byleave.server.problems import problems
@@ -115,7 +114,7 @@ class FeedResponse(Response):
 )
 async def stream(
     parts: Parts,
-    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.EXECUTE))],
+    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.EXECUTE, people_only=True))],
     project: Project,
     query: Annotated[StreamQuery, Query()],
     last_event_id: LastEventId = None,
@@ -144,8 +143,8 @@ async def stream(
     if client is not None and editor == "vscode":
         client = replace(client, editor="vscode")
     if client is not None:
-        await parts.store.machines.connected(project, client.client_id, principal.token)
-    reader = Reader(principal.user_id, project, client, last, told=_told(principal))
+        await check_client(parts, principal, project, client.client_id)
+    reader = Reader(principal.user_id, project, client, last)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
 
@@ -170,7 +169,7 @@ async def stream_tool(
     last = _last_event_id(last_event_id or query.last_event_id)
     if last is None:
         last = await parts.store.feed.before(row.project_id, row.created_at)
-    told = _told(principal)
+    told = for_agents if Scope.AGENT in principal.scopes else None
     reader = Reader(principal.user_id, row.project_id, None, last, lambda event: tells_of(event, tool_id), told)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
@@ -192,10 +191,6 @@ def for_agents(event: StoredEvent) -> StoredEvent:
         return event
     seen = Inspection.model_validate(told["inspection"]).without_texts()
     return event._replace(payload=plain_json({**told, "inspection": seen}))
-
-
-def _told(principal: Principal) -> Callable[[StoredEvent], StoredEvent] | None:
-    return for_agents if Scope.AGENT in principal.scopes else None
 
 
 async def _watch(receive: Receive, stream: FeedStream) -> None:

@@ -49,7 +49,7 @@ WHICH = (
 
 async def answer_mcp(parts: Parts, principal: OfAgent, project: Project) -> Response:
     """Answer an MCP request about the project in the path."""
-    return await (await _sessions(parts)).answer(principal.user_id, project)
+    return await (await _sessions(parts)).answer(principal, project)
 
 
 async def answer_mcp_by_header(
@@ -59,7 +59,7 @@ async def answer_mcp_by_header(
 ) -> Response:
     """Answer an MCP request about the project in the header, else about the only one."""
     project = await _project(parts, principal, named)
-    return await (await _sessions(parts)).answer(principal.user_id, project)
+    return await (await _sessions(parts)).answer(principal, project)
 
 
 for endpoint in (answer_mcp, answer_mcp_by_header):

@@ -1,7 +1,8 @@
-"""MCP sessions in this server: one session manager for each user, calls straight to the executor.
+"""MCP sessions in this server: one keeper of sessions for each agent of a user, calls straight to the executor.
 
-Nobody can reach another user's session, whatever id they send: each user has a manager of their own. User and project
-come from the middleware and the route, never from the MCP message. Loaded with the first MCP request.
+Nobody can reach the session of another user or agent, whatever id they send: they are kept apart, not compared. Nor can
+an agent take the room of another: each has its own, and in a full one the session idle longest ends. A request names
+its user and project through the middleware and the route, never in the MCP message. Loaded with the first MCP request.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import cast
 
 import structlog
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -32,10 +34,14 @@ from .feed import tells_of
 log = structlog.stdlib.get_logger(__name__)
 
 PROJECT = "byleave.mcp.project"
-SESSIONS_PER_USER = 32
+SESSION_ID = "mcp-session-id"
+SESSIONS_PER_AGENT = 32
+"""Beyond so many the one idle longest ends."""
+MOST_SESSIONS = 2 * SESSIONS_PER_AGENT
+"""So many there may be while all of them work; a further one is refused."""
 IDLE_SECONDS = 30 * 60
-MOST_USERS = 1000
-"""Beyond this the user idle longest is dropped; their hosts open a new session."""
+MOST_AGENTS = 1000
+"""Beyond so many the one that was quiet longest is forgotten; its hosts open a new session."""
 
 
 class McpSessions:
@@ -44,24 +50,24 @@ class McpSessions:
     def __init__(self, parts: Services) -> None:
         self._parts = parts
         self._server = byleave_server_for(self._caller)
-        self._users: dict[str, _Keeper] = {}
+        self._agents: dict[tuple[str, str], _Keeper] = {}
 
-    async def answer(self, user_id: str, project_id: str) -> Response:
-        """Make the response to one request of a user about a project of theirs."""
-        return _McpResponse(self._parts, await self._keeper(user_id), project_id)
+    async def answer(self, principal: Principal, project_id: str) -> Response:
+        """The response to one request of an agent about a project of its user."""
+        return _McpResponse(self._parts, await self._keeper((principal.user_id, principal.agent_id)), project_id)
 
     async def close(self) -> None:
-        for keeper in list(self._users.values()):
+        for keeper in list(self._agents.values()):
             await keeper.close()
 
-    async def _keeper(self, user_id: str) -> "_Keeper":
-        keeper = self._users.pop(user_id, None) or _Keeper(self._manager())
-        self._users[user_id] = keeper  # moved to the end: the first is the one idle longest
+    async def _keeper(self, agent: tuple[str, str]) -> "_Keeper":
+        keeper = self._agents.pop(agent, None) or _Keeper(self._manager())
+        self._agents[agent] = keeper  # the last one now: the first is the one that was quiet longest
         await keeper.open()
-        if len(self._users) > MOST_USERS:
-            quiet = next((name for name, one in self._users.items() if not one.busy), None)
-            if quiet is not None and quiet != user_id:
-                await self._users.pop(quiet).close()
+        if len(self._agents) > MOST_AGENTS:
+            quiet = next((one for one, its in self._agents.items() if not its.busy), None)
+            if quiet is not None and quiet != agent:
+                await self._agents.pop(quiet).close()
         return keeper
 
     def _manager(self) -> StreamableHTTPSessionManager:
@@ -69,7 +75,7 @@ class McpSessions:
             self._server,
             session_idle_timeout=IDLE_SECONDS,
             max_request_body_size=self._parts.settings.max_payload_bytes,
-            max_sessions=SESSIONS_PER_USER,
+            max_sessions=MOST_SESSIONS,
         )
 
     async def _caller(self, context: Context) -> ToolCaller:
@@ -83,11 +89,13 @@ class McpSessions:
 
 @dataclass
 class _Keeper:
-    """One user's sessions. The library must open and close them in the same task."""
+    """One agent's sessions. The library wants them opened and closed by one task."""
 
     manager: StreamableHTTPSessionManager
     busy: int = 0
-    """Number of requests being answered."""
+    """Requests that are being answered."""
+    _sessions: dict[str, int] = field(default_factory=dict[str, int])
+    """How many messages each session is answering; the one idle longest first. One that only listens is idle."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
     _task: "asyncio.Task[None] | None" = None
@@ -102,10 +110,57 @@ class _Keeper:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the library answer a request; end the session idle longest when one too many was opened."""
+        session_id = Headers(scope=scope).get(SESSION_ID)
+        works = scope["method"] == "POST"
+
+        async def watched(message: Message) -> None:
+            if session_id is None and message["type"] == "http.response.start" and message["status"] < 400:
+                opened = Headers(raw=message["headers"]).get(SESSION_ID)
+                if opened is not None:  # later versions of the protocol have no sessions
+                    await self._end_idle(SESSIONS_PER_AGENT - 1)
+                    self._sessions[opened] = 0
+            await send(message)
+
+        if session_id is None:  # there were more, as all worked
+            await self._end_idle(MOST_SESSIONS - 1)
+        self._count(session_id, works)
+        try:
+            await self.manager.handle_request(scope, receive, watched)
+        finally:
+            self._count(session_id, -works)
+            if session_id is not None and scope["method"] == "DELETE":
+                self._sessions.pop(session_id, None)
+
+    def _count(self, session_id: str | None, change: int) -> None:
+        """A session begins or ends to answer a message."""
+        if change and session_id in self._sessions:
+            self._sessions[session_id] = self._sessions.pop(session_id) + change
+
+    async def _end_idle(self, most: int) -> None:
+        """End the sessions idle longest, until there are no more than `most` or all work."""
+        while len(self._sessions) > most:
+            idle = next((one for one, works in self._sessions.items() if not works), None)
+            if idle is None:
+                return
+            del self._sessions[idle]
+            headers = [(SESSION_ID.encode(), idle.encode())]
+            ending = {"type": "http", "method": "DELETE", "path": "/", "headers": headers}
+            await self.manager.handle_request(ending, _no_body, _unheard)
+
     async def _keep(self) -> None:
         async with self.manager.run():
             self._opened.set()
             await self._stop.wait()
+
+
+async def _no_body() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _unheard(message: Message) -> None:
+    pass
 
 
 class _McpResponse(Response):
@@ -120,7 +175,7 @@ class _McpResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[PROJECT] = self._project_id
         sent = _Sent(send)
-        answering = asyncio.ensure_future(self._keeper.manager.handle_request(scope, receive, sent))
+        answering = asyncio.ensure_future(self._keeper.handle(scope, receive, sent))
         closing = asyncio.ensure_future(self._parts.closing.wait())
         self._keeper.busy += 1
         try:

@@ -38,7 +38,7 @@ from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
-from byleave.server.dependencies import Executor, Parts, Person, Project, StrictRoute
+from byleave.server.dependencies import Executor, Parts, Person, Project, StrictRoute, check_client
 from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.settings import ServerSettings
@@ -102,7 +102,8 @@ async def policy(parts: Parts, principal: Person, project: Project) -> RuleLayer
 )
 async def declare_policy(parts: Parts, principal: Executor, project: Project, body: PolicyDeclaration) -> Response:
     """What the owner of a client's machine wrote, layer by layer. The server judges with it from now on; rules that
-    cannot be read are a 400."""
+    cannot be read are a 400, and a client that is not who it was at first contact is a 403."""
+    await check_client(parts, principal, project, body.client_id)
     declared_layers(body.layers)  # what cannot be read is refused now, not when it matters
     text = body.model_dump_json()
     digest = hashlib.sha256(text.encode()).hexdigest()

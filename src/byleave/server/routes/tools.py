@@ -68,7 +68,10 @@ GOES_ON = (
 )
 
 
-REPORTS_WITH = "Report with the token the client's stream was opened with; with a new token open the stream first."
+REPORTS_WITH = (
+    "Report with the key, or without one with the token, that the client's stream was opened with; with a new token "
+    "open the stream first."
+)
 CLIENT_HEADER = Header(
     alias="Byleave-Client",
     description="Which client reports: only the one that got the signal may, with a token it has opened its stream "
@@ -347,12 +350,13 @@ def _caller_of(request: Request) -> telemetry.SpanId | None:
 async def reporter(
     parts: Services, principal: Principal, project_id: str, client_id: str | None, tool_id: str | None = None
 ) -> str:
-    """The client that reports; without the header the one the call was given to, if the token is that client's."""
+    """The client that reports; without the header the one the call was given to, if key or token are that client's."""
+    known, token, key = parts.store.machines, principal.token, principal.client_key
     if client_id is not None:
         if not IDENTIFIER.fullmatch(client_id):
             hint = "Send the id of the stream's `client`."
             raise WrongForm("The header Byleave-Client is not a client's id.", hint=hint)
-        if await parts.store.machines.speaks_for(project_id, client_id, principal.token):
+        if await known.speaks_for(project_id, client_id, token=token, key=key):
             return client_id
     if tool_id is None:
         raise RefusedError("Only the client itself says what waits in its queue.", hint=REPORTS_WITH)
@@ -361,7 +365,7 @@ async def reporter(
         raise given_to_another(row)
     if row.client_id is None:  # nobody was told anything, so there is nothing to report
         return ""
-    speaks = client_id is None and await parts.store.machines.speaks_for(project_id, row.client_id, principal.token)
+    speaks = client_id is None and await known.speaks_for(project_id, row.client_id, token=token, key=key)
     if not speaks:
         raise RefusedError("Only the client that was told to execute a call may report on it.", hint=REPORTS_WITH)
     return row.client_id

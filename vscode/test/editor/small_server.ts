@@ -128,7 +128,8 @@ function usual(method: string, path: string, feedStatus: number): [number, unkno
   const ack = { success: true, tool_id: report?.[1], status: "completed", message: "" };
   if (method === "POST" && report) return report[2] === "result" ? [200, ack] : [204, ""];
   if (method === "PUT" && path.endsWith("/policy")) return [204, ""];
-  return [path.endsWith("/chat/stream") ? feedStatus : 404, { detail: "No such thing." }];
+  const status = path.endsWith("/chat/stream") ? feedStatus : 404;
+  return [status, { type: "about:blank", title: "Problem", status, detail: "No such thing." }];
 }
 
 /** A signal to execute a call of project `proj_new`, as the server would send it. */

@@ -231,7 +231,7 @@ async def test_an_error_of_ours_around_the_commit_is_told_and_the_next_unit_work
             def fail(*arguments: object) -> None:
                 raise MemoryError
 
-            broken.setattr(SqliteDatabase, "_attempt_alone", fail)
+            broken.setattr(SqliteDatabase, "_commit_together", fail)
             with pytest.raises(MemoryError):
                 await database.write(add("lost"), heavy=heavy)
         assert await database.write(add("kept")) == "kept"

@@ -1,6 +1,6 @@
 """The process that makes the calls from elsewhere. Its task is JSON in its one argument; its plans come on stdin.
 
-    {"target": "byleave" | "mcp", "url": …, "token": …, "project_id": …, "files": […]}
+{"target": "byleave" | "mcp", "url": …, "token": …, "project_id": …, "files": […]}
 """
 
 import asyncio

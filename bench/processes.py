@@ -50,8 +50,10 @@ class Process:
     def hear(self, wanted: str | None = None) -> Any:
         """The next thing it says, which must be `wanted` if that is given."""
         output = self.process.stdout
+        if output is None:
+            raise TypeError(f"{self.name} does not talk with us")
         ready, _, _ = select.select([output], [], [], ANSWER_SECONDS)
-        line = output.readline() if output is not None and ready else ""
+        line = output.readline() if ready else ""
         if not line:
             raise DidNotStart(f"{self.name} said nothing ({self.process.poll()}):\n{self.tail()}")
         said = json.loads(line)

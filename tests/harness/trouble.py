@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from byleave.store.database import Transaction
+from byleave.store.ledger import write_batch
 from byleave.store.sqlite import SqliteDatabase, SqliteTransaction
 
 
@@ -52,9 +53,13 @@ class TroubledDatabase:
         self._trouble = trouble
 
     async def write(self, work: Callable[[Transaction], R], *, relaxed: bool = False, heavy: bool = False) -> R:
-        return await self._database.write(
-            lambda transaction: work(self._troubled(transaction)), relaxed=relaxed, heavy=heavy
-        )
+        def troubled(transaction: Transaction) -> R:
+            mine = self._troubled(transaction)
+            result = work(mine)
+            write_batch(mine)  # here, so that each of its statements fails once too
+            return result
+
+        return await self._database.write(troubled, relaxed=relaxed, heavy=heavy)
 
     async def read(self, work: Callable[[Transaction], R]) -> R:
         return await self._database.read(work)
@@ -64,7 +69,7 @@ class TroubledDatabase:
 
     def _troubled(self, transaction: Transaction) -> TroubledTransaction:
         assert isinstance(transaction, SqliteTransaction)
-        troubled = TroubledTransaction(transaction._connection, transaction.now, transaction.seal_keys)
+        troubled = TroubledTransaction(transaction._connection, transaction.now, transaction.seal_keys, transaction.batch)
         troubled.hints = transaction.hints
         troubled.trouble = self._trouble
         return troubled

@@ -45,6 +45,20 @@ async def test_a_failing_unit_takes_none_of_its_neighbours_with_it(tmp_path: Pat
     await database.close()
 
 
+async def test_a_unit_that_fails_after_a_change_leaves_its_neighbours_whole(tmp_path: Path) -> None:
+    def fail_late(transaction: Transaction) -> None:
+        add("b")(transaction)
+        raise ValueError("too late")
+
+    database = await opened(tmp_path / "a.db")
+    results = await asyncio.gather(
+        database.write(add("a")), database.write(fail_late), database.write(add("c")), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [str, ValueError, str]
+    assert await database.read(all_notes) == ["a", "c"]
+    await database.close()
+
+
 class CountingDatabase(SqliteDatabase):
     """Counts what really reaches the disk."""
 

@@ -16,11 +16,11 @@ slow; what lies beyond it is not even loaded.
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from pydantic import BaseModel
@@ -70,9 +70,11 @@ def feed_topic(project_id: str) -> str:
 
 def row_digest(table: str, row: Mapping[str, Any]) -> str:
     """The digest of what a row says."""
+    # By number: a row of SQLite looks through all its names for one.
+    values = tuple(row.values()) if isinstance(row, dict) else tuple(cast("Iterable[Any]", row))
     parts: list[str] = []
-    for name in _digest_order(table, tuple(row.keys())):
-        value = row[name] if name else table
+    for number, name in _digest_order(table, tuple(row.keys())):
+        value = values[number] if name else table
         if value is None:
             continue
         # A type that no column of ours has is somebody else's doing, and makes another digest.
@@ -87,10 +89,10 @@ def row_digest(table: str, row: Mapping[str, Any]) -> str:
 
 
 @lru_cache
-def _digest_order(table: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The covered columns in the order of a digest; an empty name stands for the table's own."""
-    covered = sorted([f"{name}:" for name in names if name not in NOT_COVERED[table]] + [table])
-    return tuple("" if name == table else name[:-1] for name in covered)
+def _digest_order(table: str, names: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    """The covered columns, number and name, in the order of a digest; an empty name stands for the table's own."""
+    covered = [(f"{name}:", number, name) for number, name in enumerate(names) if name not in NOT_COVERED[table]]
+    return tuple((number, name) for _, number, name in sorted([*covered, (table, 0, "")]))
 
 
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:

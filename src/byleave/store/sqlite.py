@@ -1,11 +1,11 @@
 """SQLite: one writer on the event loop, group commit, and the disk waited for elsewhere.
 
-Units that are asked for in one turn of the loop share a transaction. When one fails that has changed something, all of it
-is rolled back and each runs again in a transaction of its own: work must bear to be run twice. The statements run on the loop (a thread would spend more time
-fighting for the interpreter than SQLite spends working); what waits for the disk does not: with full durability a
-`Syncer` thread flushes the log once for everything committed before it, and only then are hints sent and futures
-answered, in commit order. A unit may say that it need not be on the disk before it is answered (`relaxed`): it is
-kept by the next flush.
+Units that are asked for in one turn of the loop share a transaction. When one fails after a change, all of it is rolled
+back and each runs again in a transaction of its own, so that it takes none of its neighbours with it: work must bear to
+be run twice. The statements run on the loop (a thread would spend more time fighting for the interpreter than SQLite
+spends working); what waits for the disk does not: with full durability a `Syncer` thread flushes the log once for
+everything committed before it, and only then are hints sent and futures answered, in commit order. A unit may say that
+it need not be on the disk before it is answered (`relaxed`): it is kept by the next flush.
 
 A lock file keeps a second server out: two writers would each believe they are alone.
 

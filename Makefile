@@ -150,8 +150,9 @@ fuzz: setup ## run what the gate calls LOW under strace in a sandbox, for MINUTE
 	@scripts/setup-tests
 	@PYTHONPATH=tests $(BIN)/python -m harness.fuzz --minutes $(MINUTES)
 
-bench: setup ## measure a LOW read_file through the whole stack beside a bare MCP call
-	@$(BIN)/python -m bench
+bench: setup ## measure a LOW read_file through the whole stack beside bare MCP calls (make bench CHECK=1: compare CPU)
+	@$(UV) pip install -q --python $(BIN)/python --group bench -c requirements.lock
+	@$(BIN)/python -m bench $(if $(CHECK),--check)
 
 bench-gate: setup ## measure verdicts per second of the gate
 	@$(BIN)/python -m bench.gate

@@ -7,6 +7,7 @@ Prints a table with the ratios, then what the sandbox and the search add (`bench
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -21,54 +22,41 @@ from typing import Any
 
 from . import asking, hands, imports
 from .measure import Plan, percentile
-from .processes import DidNotStart, cpu_seconds, python
-from .sides import Task, byleave_side, mcp_side, workspace
+from .processes import DidNotStart
+from .sides import SIDES, Side, workspace
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
-SAMPLE_SECONDS = 300
+BASELINE = Path(__file__).resolve().parent / "baseline.json"
+BAND = 1.35
+"""CPU per call, divided by that of the MCP SDK in the same run, may grow by this much before `--check` fails."""
+FILE_BYTES = 4096
 Samples = dict[str, list[dict[str, Any]]]
 Summary = dict[str, dict[str, float]]
 
 
 @contextlib.contextmanager
-def sides(*, only_mcp: bool) -> Generator[dict[str, Task]]:
-    """Both sides up; state on the disk that holds the repository, since a temporary directory may be memory."""
+def sides_up(names: list[str]) -> Generator[dict[str, Side]]:
+    """These sides, up; state on the disk that holds the repository, since a temporary directory may be memory."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="state-", dir=RESULTS)))
-        files = workspace(state / "workspace")
-        tasks: dict[str, Task] = {}
-        if not only_mcp:
-            tasks["byleave"] = stack.enter_context(byleave_side(state, files))
-        tasks["mcp"] = stack.enter_context(mcp_side(state, files))
-        yield tasks
+        workspace(state / "workspace", FILE_BYTES)
+        yield {name: stack.enter_context(SIDES[name](state)) for name in names}
 
 
-def sample(task: Task, plan: Plan) -> dict[str, Any]:
-    """One load process, from start to end, and what the processes that answered it used meanwhile."""
-    before = {part: cpu_seconds(pid) for part, pid in task["pids"].items()}
-    done = subprocess.run(
-        python("bench.load"),
-        input=json.dumps({**task, "plan": vars(plan)}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SAMPLE_SECONDS,
-    )
-    if done.returncode != 0:
-        raise DidNotStart(f"The load on {task['target']} failed:\n{done.stderr[-2000:]}")
-    taken: dict[str, Any] = json.loads(done.stdout)
-    used = {part: cpu_seconds(pid) - before[part] for part, pid in task["pids"].items()}
-    used["caller"] = taken.pop("cpu_seconds")
-    taken["cpu_ms_per_call"] = {part: 1000 * seconds / plan.calls for part, seconds in used.items()}
-    return taken
+def installed() -> list[str]:
+    """All sides whose packages are there."""
+    if importlib.util.find_spec("fastmcp") is not None:
+        return list(SIDES)
+    sys.stderr.write("FastMCP is left out: `make bench` installs it, `python -m bench` does not.\n")
+    return [name for name in SIDES if name != "fastmcp"]
 
 
-def take_turns(tasks: dict[str, Task], plan: Plan, rounds: int) -> Samples:
-    samples: Samples = {name: [] for name in tasks}
+def take_turns(sides: dict[str, Side], plan: Plan, rounds: int) -> Samples:
+    samples: Samples = {name: [] for name in sides}
     for number in range(1, rounds + 1):
-        for name, task in tasks.items():
-            taken = sample(task, plan)
+        for name, side in sides.items():
+            taken = side.sample(plan)
             samples[name].append(taken)
             middle = percentile(taken["latencies_ms"], 50)
             sys.stderr.write(
@@ -105,27 +93,56 @@ COLUMNS = {
     "client_cpu_ms": "client CPU",
     "caller_cpu_ms": "caller CPU",
 }
+TITLES = {
+    "floor": "floor of the transport",
+    "mcp": "MCP SDK",
+    "fastmcp": "FastMCP",
+    "inside": "Byleave, agent in server",
+    "outside": "Byleave, agent elsewhere",
+}
 
 
 def table(found: Summary, plan: Plan) -> str:
-    def row(name: str, numbers: dict[str, float]) -> str:
-        return f"{name:<8}" + "".join(f"{numbers[key]:>12.2f}" for key in COLUMNS)
-
     lines = [
         "",
-        f"LOW read_file, about 1 KB, over loopback; p50 and p99 with 1 in flight, calls/s with {plan.in_flight}",
-        " " * 8 + "".join(f"{title:>12}" for title in COLUMNS.values()),
-        *(row(name, numbers) for name, numbers in found.items()),
+        f"LOW read_file of 4 KB over loopback; p50 and p99 with 1 in flight, the rest with {plan.in_flight}; CPU in ms",
+        " " * 26 + "".join(f"{title:>12}" for title in COLUMNS.values()),
     ]
-    if {"byleave", "mcp"} <= found.keys():
-        ratios = {key: found["byleave"][key] / found["mcp"][key] for key in COLUMNS if found["mcp"][key]}
-        lines.append(
-            f"{'ratio':<8}" + "".join(f"{ratios[key]:>12.2f}" if key in ratios else " " * 12 for key in COLUMNS)
-        )
-        lines.append("ratio = byleave / mcp; wanted: p50 at most 1.0, calls/s at least 2.0")
+    for name, numbers in found.items():
+        cells = "".join(f"{numbers[key]:>12.2f}" if numbers[key] else f"{'-':>12}" for key in COLUMNS)
+        lines.append(f"{TITLES[name]:<26}{cells}")
+    if {"floor", "mcp", "inside"} <= found.keys():
+        ours, mcp, floor = found["inside"], found["mcp"], found["floor"]
+        lines += [
+            "",
+            "Byleave, agent in server, beside the others:",
+            f"  p50 of MCP's      {ours['p50_ms'] / mcp['p50_ms']:6.2f}   wanted: at most 0.6",
+            f"  calls/s of MCP's  {ours['calls_per_second'] / mcp['calls_per_second']:6.2f}   wanted: at least 4",
+            f"  calls/s of floor's{ours['calls_per_second'] / floor['calls_per_second']:6.2f}   wanted: at least 0.45",
+            f"  server CPU        {ours['server_cpu_ms']:6.2f}   wanted: at most 0.5 ms",
+            f"  client CPU        {ours['client_cpu_ms']:6.2f}   wanted: at most 0.3 ms",
+        ]
     if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
         lines.append("The machine is busy with other things: believe the CPU columns, not the clock.")
     return "\n".join([*lines, ""])
+
+
+def relative_cpu(found: Summary) -> dict[str, float]:
+    """CPU per call of our parts, in units of what the MCP SDK's server and caller used in the same run."""
+    unit = found["mcp"]["server_cpu_ms"] + found["mcp"]["caller_cpu_ms"]
+    parts = (("inside", "server"), ("inside", "client"), ("outside", "server"))
+    return {f"{name}_{part}": round(found[name][f"{part}_cpu_ms"] / unit, 3) for name, part in parts if name in found}
+
+
+def check(found: Summary) -> int:
+    """1 if a part uses clearly more CPU than the committed baseline says."""
+    worse = 0
+    for name, before in json.loads(BASELINE.read_text("utf-8")).items():
+        now = relative_cpu(found)[name]
+        fits = now <= before * BAND
+        worse |= not fits
+        sys.stdout.write(f"{name:<16}{before:>8.3f} → {now:.3f}{'' if fits else '   GREW'}\n")
+    return worse
 
 
 def keep(samples: Samples, found: Summary, plan: Plan) -> Path:
@@ -148,12 +165,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=3, choices=range(1, 21), metavar="1..20")
     parser.add_argument("--quick", action="store_true", help="a tenth of the calls: whether it works, not how fast")
-    parser.add_argument("--only-mcp", action="store_true", help="measure the MCP side alone")
+    parser.add_argument("--only", action="append", choices=SIDES, help="measure this side (may be repeated)")
+    parser.add_argument("--in-flight", type=int, default=32, choices=range(1, 1025), metavar="1..1024")
+    parser.add_argument("--check", action="store_true", help="compare CPU per call with the committed baseline")
+    parser.add_argument("--baseline", action="store_true", help="write the baseline anew")
     options = parser.parse_args()
-    plan = Plan(10, 30, 150) if options.quick else Plan()
+    plan = Plan(10, 30, 200, options.in_flight) if options.quick else Plan(in_flight=options.in_flight)
     try:
-        with sides(only_mcp=options.only_mcp) as tasks:
-            samples = take_turns(tasks, plan, options.rounds)
+        with sides_up(options.only or installed()) as sides:
+            samples = take_turns(sides, plan, options.rounds)
     except (DidNotStart, RuntimeError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"The measurement failed: {error}\n")
         return 1
@@ -161,7 +181,11 @@ def main() -> int:
     kept = keep(samples, found, plan)
     sys.stdout.write(table(found, plan))
     sys.stderr.write(f"kept in {kept.relative_to(Path.cwd()) if kept.is_relative_to(Path.cwd()) else kept}\n")
-    if options.quick or options.only_mcp:
+    if options.baseline:
+        BASELINE.write_text(json.dumps(relative_cpu(found), indent=2) + "\n", encoding="utf-8")
+    if options.check:
+        return check(found)
+    if options.quick or options.only:
         return 0
     return max(hands.report(hands.Size()), imports.report(), asking.report())
 

@@ -1,8 +1,6 @@
-"""The process that makes the calls. Reads its task as JSON on stdin, writes one sample as JSON on stdout.
+"""The process that makes the calls from elsewhere. Its task is JSON in its one argument; its plans come on stdin.
 
-    {"target": "byleave" | "mcp", "url": …, "token": …, "project_id": …, "files": […], "plan": {…}}
-
-A process of its own for each sample, so that neither side profits from a warm interpreter of the other.
+{"target": "byleave" | "mcp", "url": …, "token": …, "project_id": …, "files": […]}
 """
 
 import asyncio
@@ -15,18 +13,14 @@ from typing import Any
 import aiohttp
 import mcp
 
-from .measure import Caller, Plan, measure
-
-
-class WrongAnswer(Exception):
-    """A call was answered, but not with the file."""
+from .measure import Caller, WrongAnswer, answer_plans, say
 
 
 @contextlib.asynccontextmanager
-async def byleave_caller(task: dict[str, Any], in_flight: int) -> AsyncGenerator[Caller]:
+async def byleave_caller(task: dict[str, Any]) -> AsyncGenerator[Caller]:
     """POST /my/tools/execute over kept-alive connections, as an agent that runs elsewhere does."""
     headers = {"Authorization": f"Bearer {task['token']}"}
-    connector = aiohttp.TCPConnector(limit=in_flight)
+    connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(
         task["url"], headers=headers, connector=connector, timeout=aiohttp.ClientTimeout(total=60)
     ) as session:
@@ -60,12 +54,10 @@ async def mcp_caller(task: dict[str, Any]) -> AsyncGenerator[Caller]:
 
 
 async def main() -> None:
-    task = json.load(sys.stdin)
-    plan = Plan(**task["plan"])
-    caller = byleave_caller(task, plan.in_flight) if task["target"] == "byleave" else mcp_caller(task)
-    async with caller as call:
-        sample = await measure(call, plan)
-    json.dump(sample.as_json(), sys.stdout)
+    task = json.loads(sys.argv[1])
+    async with byleave_caller(task) if task["target"] == "byleave" else mcp_caller(task) as call:
+        say("ready")
+        await answer_plans(call)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ Knows nothing of who answers: a caller is any coroutine function that makes one 
 """
 
 import asyncio
+import json
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -12,19 +14,18 @@ from typing import Any
 Caller = Callable[[int], Awaitable[None]]
 
 
+class WrongAnswer(Exception):
+    """A call was answered, but not with the file."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How many calls of each kind; small numbers make a quick look, not a measurement."""
 
-    warm_up: int = 50
+    warm_up: int = 100
     one_at_a_time: int = 300
-    together: int = 1500
+    together: int = 2000
     in_flight: int = 32
-
-    @property
-    def calls(self) -> int:
-        """All calls of a sample."""
-        return self.warm_up + self.one_at_a_time + self.in_flight + self.together
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,14 @@ class Sample:
     loaded_latencies_ms: list[float]
     """Each call while so many were in flight."""
     cpu_seconds: float
-    """What the calling process itself used for all calls of the plan."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    """What the calling process used for the calls in flight."""
 
 
-async def measure(call: Caller, plan: Plan) -> Sample:
-    """Run the plan; stops at the first call that goes wrong, since a wrong answer has no speed."""
-    used = time.process_time()
+async def measure(call: Caller, plan: Plan, mark: Callable[[], None] = lambda: None) -> Sample:
+    """Run the plan; stops at the first call that goes wrong, since a wrong answer has no speed.
+
+    `mark` is called when the calls in flight begin.
+    """
     for number in range(plan.warm_up):
         await call(number)
     latencies = [await _timed(call, number) for number in range(plan.one_at_a_time)]
@@ -60,7 +60,8 @@ async def measure(call: Caller, plan: Plan) -> Sample:
 
     # The connections of all workers are made before the clock starts.
     await asyncio.gather(*(call(number) for number in range(plan.in_flight)))
-    started = time.perf_counter()
+    mark()
+    used, started = time.process_time(), time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(plan.in_flight):
             group.create_task(worker())
@@ -72,6 +73,19 @@ async def _timed(call: Caller, number: int) -> float:
     started = time.perf_counter()
     await call(number)
     return (time.perf_counter() - started) * 1000
+
+
+async def answer_plans(call: Caller) -> None:
+    """Run every plan that arrives on stdin, a line each; write `marked` and then the sample as a line on stdout."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        plan = Plan(**json.loads(line))
+        sample = await measure(call, plan, lambda: say("marked"))
+        say(asdict(sample))
+
+
+def say(value: Any) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def percentile(values: list[float], percent: float) -> float:

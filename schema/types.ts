@@ -516,6 +516,15 @@ export interface AuditPage {
   next_before: number | null;
 }
 /**
+ * Server's answer to a batch of reports.
+ */
+export interface BatchAck {
+  /**
+   * Calls whose result is stored. Report on each of the others alone: the answer says why.
+   */
+  accepted: string[];
+}
+/**
  * Start of a call that was queued by the client, and the deadline of its result.
  */
 export interface Begun {
@@ -1703,6 +1712,13 @@ export interface RejectBody {
   reason?: string | null;
 }
 /**
+ * A report with the call it is about.
+ */
+export interface ReportOf {
+  tool_id: string;
+  report: CompletedReport | FailedReport;
+}
+/**
  * A path of the workspace, as written by a person or agent.
  */
 export interface ResolvePath {
@@ -1724,6 +1740,15 @@ export interface ResultAck {
   tool_id: string;
   status: ExecutionStatus;
   message: string;
+}
+/**
+ * Reports that a client had ready at the same time.
+ */
+export interface ResultBatch {
+  /**
+   * @maxItems 64
+   */
+  results: ReportOf[];
 }
 /**
  * A file of rules that applies to a project's calls.

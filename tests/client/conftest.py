@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from byleave.gate import Gate
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall, call_digest
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal, FeedEvent
-from byleave.protocol.executions import Begun, Execution, OutputChunk, QueueReport, ResultAck
+from byleave.protocol.executions import BatchAck, Begun, Execution, OutputChunk, QueueReport, ResultAck
 from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
@@ -98,6 +98,11 @@ class RecordingLink:
     failures: list[Exception] = field(default_factory=list)
     """Raised by the next posts, one each."""
     results: list[tuple[str, JsonObject]] = field(default_factory=list)
+    batches: list[list[str]] = field(default_factory=list)
+    """The calls of each batch of reports."""
+    batch_failure: Exception | None = None
+    not_in_batch: set[str] = field(default_factory=set)
+    """Calls whose report a batch does not take."""
     output: list[OutputChunk] = field(default_factory=list)
     queued: list[str] = field(default_factory=list)
     """Calls that were said to wait."""
@@ -122,6 +127,17 @@ class RecordingLink:
                 raise self.failures.pop(0)
             self.results.append((tool_id, json.loads(report)))
         return ResultAck(success=True, tool_id=tool_id, status=ExecutionStatus.COMPLETED, message="")
+
+    async def post_results(self, project_id: str, reports: Mapping[str, bytes]) -> BatchAck:
+        assert project_id == PROJECT
+        async with self.changed:
+            self.changed.notify_all()
+            self.batches.append(list(reports))
+            if self.batch_failure is not None:
+                raise self.batch_failure
+            accepted = [tool_id for tool_id in reports if tool_id not in self.not_in_batch]
+            self.results += [(tool_id, json.loads(reports[tool_id])) for tool_id in accepted]
+        return BatchAck(accepted=accepted)
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
         async with self.changed:

@@ -107,6 +107,76 @@ async def test_a_result_the_server_cannot_read_is_replaced_once_by_a_failure(
     assert journal.unsent == []
 
 
+async def send_five(link: RecordingLink, journal: Journal, outbox: Outbox, bodies: dict[str, bytes]) -> list[bool]:
+    """Send five reports at once: the first is on its way while the others come."""
+    names = [f"exec_{number}" for number in range(5)]
+    for name in names:
+        await journal.done(name, bodies.get(name, REPORT), durable=False)
+    async with link.changed:  # nothing is answered meanwhile
+        sending = [asyncio.create_task(outbox.send(name)) for name in names]
+        await asyncio.sleep(0)
+    return [await task for task in sending]
+
+
+@pytest.mark.promise("C5")
+async def test_reports_that_are_ready_while_one_is_on_its_way_leave_together(
+    link: RecordingLink, journal: Journal, outbox: Outbox
+) -> None:
+    assert await send_five(link, journal, outbox, {}) == [True] * 5
+    assert link.batches == [["exec_1", "exec_2", "exec_3", "exec_4"]]
+    assert [tool_id for tool_id, _ in link.results] == [f"exec_{number}" for number in range(5)]
+    assert journal.unsent == []
+    await journal.done("exec_9", REPORT, durable=False)
+    assert await outbox.send("exec_9")
+    assert len(link.batches) == 1, "alone it does not wait for others"
+
+
+@pytest.mark.promise("C5")
+async def test_a_large_report_waits_for_no_other(link: RecordingLink, journal: Journal, outbox: Outbox) -> None:
+    large = b'{"status":"completed","result":{"content":"%b"}}' % (b"x" * 20_000)
+    assert await send_five(link, journal, outbox, {"exec_3": large}) == [True] * 5
+    assert link.batches == [["exec_1", "exec_2", "exec_4"]]
+    assert sorted(tool_id for tool_id, _ in link.results) == [f"exec_{number}" for number in range(5)]
+
+
+@pytest.mark.promise("C5")
+async def test_a_report_that_a_batch_does_not_take_is_sent_alone_and_hears_why(
+    link: RecordingLink, journal: Journal, outbox: Outbox
+) -> None:
+    link.not_in_batch = {"exec_2"}
+    assert await send_five(link, journal, outbox, {}) == [True] * 5
+    assert link.results[-1][0] == "exec_2"
+    assert journal.unsent == []
+
+
+@pytest.mark.promise("C5")
+@pytest.mark.parametrize("failure", [NotFound("no such route"), UnreachableError("down"), CallerError("too large")])
+async def test_reports_of_a_batch_that_fails_are_sent_one_by_one(
+    link: RecordingLink, journal: Journal, outbox: Outbox, failure: Exception
+) -> None:
+    link.batch_failure = failure
+    assert await send_five(link, journal, outbox, {}) == [True] * 5
+    assert sorted(tool_id for tool_id, _ in link.results) == [f"exec_{number}" for number in range(5)]
+    assert journal.unsent == []
+
+
+@pytest.mark.promise("C5")
+async def test_reports_that_wait_when_the_client_ends_stay_in_the_journal(
+    link: RecordingLink, journal: Journal
+) -> None:
+    outbox = Outbox(link, PROJECT, journal, 3)
+    for name in ("exec_0", "exec_1"):
+        await journal.done(name, REPORT, durable=False)
+    async with link.changed:
+        sending = [asyncio.create_task(outbox.send(name)) for name in ("exec_0", "exec_1")]
+        await asyncio.sleep(0)
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        await outbox.close()
+    assert (journal.unsent, link.results) == (["exec_0", "exec_1"], [])
+
+
 async def test_one_report_is_not_sent_twice_at_once(link: RecordingLink, journal: Journal, outbox: Outbox) -> None:
     await journal.done("exec_1", REPORT, durable=False)
     async with link.changed:

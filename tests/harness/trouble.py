@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from byleave.store.database import Transaction
+from byleave.store.ledger import write_batch
 from byleave.store.sqlite import SqliteDatabase, SqliteTransaction
 
 
@@ -58,9 +59,13 @@ class TroubledDatabase:
         return self._database.damage
 
     async def write(self, work: Callable[[Transaction], R], *, relaxed: bool = False, heavy: bool = False) -> R:
-        return await self._database.write(
-            lambda transaction: work(self._troubled(transaction)), relaxed=relaxed, heavy=heavy
-        )
+        def troubled(transaction: Transaction) -> R:
+            mine = self._troubled(transaction)
+            result = work(mine)
+            write_batch(mine)  # here, so that each of its statements fails once too
+            return result
+
+        return await self._database.write(troubled, relaxed=relaxed, heavy=heavy)
 
     async def read(self, work: Callable[[Transaction], R]) -> R:
         return await self._database.read(work)
@@ -70,7 +75,9 @@ class TroubledDatabase:
 
     def _troubled(self, transaction: Transaction) -> TroubledTransaction:
         assert isinstance(transaction, SqliteTransaction)
-        troubled = TroubledTransaction(transaction._connection, transaction.now, transaction.seal_keys)
+        troubled = TroubledTransaction(
+            transaction._connection, transaction.now, transaction.seal_keys, transaction.batch
+        )
         troubled.hints = transaction.hints
         troubled.trouble = self._trouble
         return troubled

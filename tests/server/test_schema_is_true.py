@@ -23,6 +23,7 @@ SAMPLES: JsonObject = {
     "CompletedReport": {"status": "completed", "result": {}, "duration_ms": 1},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},
+    "ResultBatch": {"results": [{"tool_id": "exec_1", "report": {"status": "completed", "result": {}}}]},
     "Inspection": {"files": [{"path": "a", "sha256": DIGEST, "size": 1, "shortened": False}]},
     "UndoBody": {"plan": DIGEST, "partial": False},
     "UndoReport": {"request_id": "undoreq_1", "done": False, "begun": False},

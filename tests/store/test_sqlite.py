@@ -48,14 +48,28 @@ async def test_a_failing_unit_takes_none_of_its_neighbours_with_it(tmp_path: Pat
     await database.close()
 
 
+async def test_a_unit_that_fails_after_a_change_leaves_its_neighbours_whole(tmp_path: Path) -> None:
+    def fail_late(transaction: Transaction) -> None:
+        add("b")(transaction)
+        raise ValueError("too late")
+
+    database = await opened(tmp_path / "a.db")
+    results = await asyncio.gather(
+        database.write(add("a")), database.write(fail_late), database.write(add("c")), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [str, ValueError, str]
+    assert await database.read(all_notes) == ["a", "c"]
+    await database.close()
+
+
 class CountingDatabase(SqliteDatabase):
     """Counts what really reaches the disk."""
 
     commits = 0
 
-    def _commit(self, batch: list[Any]) -> None:
+    def _commit(self, units: list[Any]) -> None:
         self.commits += 1
-        super()._commit(batch)
+        super()._commit(units)
 
 
 async def test_units_that_wait_together_are_committed_together(tmp_path: Path) -> None:
@@ -258,7 +272,7 @@ async def test_an_error_of_ours_around_the_commit_is_told_and_the_next_unit_work
             def fail(*arguments: object) -> None:
                 raise MemoryError
 
-            broken.setattr(SqliteDatabase, "_attempt_alone", fail)
+            broken.setattr(SqliteDatabase, "_commit_together", fail)
             with pytest.raises(MemoryError):
                 await database.write(add("lost"), heavy=heavy)
         assert await database.write(add("kept")) == "kept"

@@ -366,25 +366,24 @@ async def settle(
     """
 
     def work(transaction: Transaction) -> ExecutionRow:
-        execution = own_execution(transaction, execution_id, user_id, project_id)
-        if execution.client_id is not None and client_id != execution.client_id:
-            raise given_to_another(execution)
-        if execution.status.ended and execution.result_hash == result_hash:
-            return execution
-        if execution.started_at is None and (error_type is not ErrorType.CANCELLED or result is not None):
-            # It left its client's queue while the server could not be told; it ran all the same.
-            worked = transitions.work_ms(execution, transaction.now, duration_ms or 0) or 0
-            execution = execution._replace(started_at=later(transaction.now, -worked / 1000))
-        late = execution.status.ended and was_given_up(execution)
-        if not late and execution.status is not ExecutionStatus.EXECUTING:
-            raise ConflictError(
-                f"This execution is {execution.status}; it takes no result.", state=execution.status.value
-            )
         with Ledger(transaction, project_id) as ledger:
-            if late:
+            execution = own_execution(transaction, execution_id, user_id, project_id, ledger)
+            if execution.client_id is not None and client_id != execution.client_id:
+                raise given_to_another(execution)
+            if execution.status.ended and execution.result_hash == result_hash:
+                return execution
+            if execution.started_at is None and (error_type is not ErrorType.CANCELLED or result is not None):
+                # It left its client's queue while the server could not be told; it ran all the same.
+                worked = transitions.work_ms(execution, transaction.now, duration_ms or 0) or 0
+                execution = execution._replace(started_at=later(transaction.now, -worked / 1000))
+            if execution.status.ended and was_given_up(execution):
                 found = "it completed" if error is None else f"it failed: {error}"
                 told = f"{execution.error} Its client reported later: {found}"
                 return transitions.end_late(ledger, execution, told, result, result_hash, duration_ms)
+            if execution.status is not ExecutionStatus.EXECUTING:
+                raise ConflictError(
+                    f"This execution is {execution.status}; it takes no result.", state=execution.status.value
+                )
             return transitions.end(
                 ledger,
                 execution,

@@ -58,6 +58,7 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.events import FEED_EVENT, FeedEvent
 from byleave.protocol.executions import (
+    BatchAck,
     Begun,
     CompletedReport,
     ExecuteRequest,
@@ -398,6 +399,13 @@ class ServerApi:
         self, project_id: str, tool_id: str, report: CompletedReport | FailedReport | bytes
     ) -> ResultAck:
         return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/result", report, ResultAck)
+
+    async def post_results(self, project_id: str, reports: Mapping[str, bytes]) -> BatchAck:
+        """Post several reports at once."""
+        # Each report is JSON already.
+        results = [b'{"tool_id":"%b","report":%b}' % (_part(name).encode(), reports[name]) for name in reports]
+        body = b'{"results":[%b]}' % b",".join(results)
+        return await self._post(f"{_project(project_id)}/tools/results", body, BatchAck)
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/output"

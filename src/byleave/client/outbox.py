@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -21,7 +21,9 @@ from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, 
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.executions import (
+    MAX_BATCH,
     MAX_ERROR_CHARACTERS,
+    BatchAck,
     Begun,
     ClientResult,
     Execution,
@@ -42,6 +44,8 @@ from .log import log
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 TRY_AGAIN_SECONDS = 15.0
+SMALL_BYTES = 16 * 1024
+"""A report up to this size may leave together with others."""
 COALESCE_SECONDS = 0.1
 MAX_PIECE_BYTES = 64 * 1024
 MAX_LIVE_CHARACTERS = 1024 * 1024
@@ -53,6 +57,8 @@ class Link(Protocol):
     """Interface to the server; `ServerApi` implements it."""
 
     async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck: ...
+
+    async def post_results(self, project_id: str, reports: Mapping[str, bytes]) -> BatchAck: ...
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None: ...
 
@@ -89,6 +95,9 @@ class Outbox:
         self._journal = journal
         self._tries = tries
         self._sending: set[str] = set()
+        self._posting = False
+        """True while a small report is on its way: others wait to leave together."""
+        self._ready: dict[str, tuple[bytes, asyncio.Future[bool]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -110,7 +119,7 @@ class Outbox:
             if body is None:
                 return True
             try:
-                await self._link.post_result(self._project_id, tool_id, body)
+                await self._post(tool_id, body)
                 log.info("result accepted", tool_id=tool_id)
             except (NotFound, ConflictError) as error:
                 log.info("result not needed", tool_id=tool_id, answer=error.message)
@@ -133,6 +142,43 @@ class Outbox:
             self._journal.accepted(tool_id)
             return True
         return self._keep(tool_id)
+
+    async def _post(self, tool_id: str, body: bytes) -> None:
+        """Post a report. While another is on its way, reports gather, and those that are small leave together."""
+        if self._posting and len(body) <= SMALL_BYTES:
+            accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._ready[tool_id] = body, accepted
+            if await accepted:
+                return
+        alone = not self._posting
+        self._posting = True
+        try:
+            await self._link.post_result(self._project_id, tool_id, body)
+        finally:
+            if alone:
+                self._posting = bool(self._ready)
+                if self._ready:
+                    self._spawn(self._post_ready())
+
+    async def _post_ready(self) -> None:
+        """Post the reports that have gathered, until none is left."""
+        leaving: dict[str, tuple[bytes, asyncio.Future[bool]]] = {}
+        try:
+            while self._ready:
+                leaving = {tool_id: self._ready.pop(tool_id) for tool_id in list(self._ready)[:MAX_BATCH]}
+                reports = {tool_id: body for tool_id, (body, _) in leaving.items()}
+                accepted: set[str] = set()
+                # Whatever went wrong: each is posted alone then, and finds out.
+                with contextlib.suppress(ByleaveError):
+                    accepted.update((await self._link.post_results(self._project_id, reports)).accepted)
+                for tool_id, (_, future) in leaving.items():
+                    if not future.done():
+                        future.set_result(tool_id in accepted)
+        finally:
+            self._posting = False
+            for _, future in (*leaving.values(), *self._ready.values()):
+                future.cancel()  # a no-op for those that have their answer
+            self._ready.clear()
 
     def settled(self, tool_id: str, status: ExecutionStatus) -> None:
         """Drop the report of a call that the server says is completed.

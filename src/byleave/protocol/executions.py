@@ -17,6 +17,8 @@ from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, R
 from .wire import Identifier, JsonObject, Timestamp, WireModel
 
 MAX_ERROR_CHARACTERS = 1000
+MAX_BATCH = 64
+"""Most reports in a batch."""
 
 
 class ToolResponse(WireModel):
@@ -127,6 +129,26 @@ class ResultAck(WireModel):
     tool_id: str
     status: ExecutionStatus
     message: str
+
+
+class ReportOf(WireModel):
+    """A report with the call it is about."""
+
+    tool_id: Identifier
+    report: ResultReport
+
+
+class ResultBatch(WireModel):
+    """Reports that a client had ready at the same time."""
+
+    results: list[ReportOf] = Field(max_length=MAX_BATCH)
+
+
+class BatchAck(WireModel):
+    """Server's answer to a batch of reports."""
+
+    accepted: list[str]
+    """Calls whose result is stored. Report on each of the others alone: the answer says why."""
 
 
 class QueueReport(WireModel):

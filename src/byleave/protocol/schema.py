@@ -77,6 +77,8 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         executions.FailedReport,
         executions.OutputChunk,
         executions.QueueReport,
+        executions.ReportOf,
+        executions.ResultBatch,
         grants.GrantPreviewBody,
         grants.GrantRule,
         grants.GrantTerms,

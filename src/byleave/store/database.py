@@ -6,8 +6,8 @@ differences are methods here. Work must not touch the event loop, and must not k
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 Result = TypeVar("Result")
 Row = Mapping[str, Any]
@@ -22,8 +22,33 @@ class Hint:
     """The committed rows, where the receiver lives in this process."""
 
 
+class Head(NamedTuple):
+    """The newest numbers of a project's feed and audit chain."""
+
+    seq: int
+    audit_seq: int
+    audit_hash: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """Events and audit links that a commit adds, for all its units; written in one statement each before it."""
+
+    events: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    links: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    heads: dict[str, Head] = field(default_factory=dict[str, Head])
+    """Heads by project, as they will be once the batch is written."""
+    sealed: set[str] = field(default_factory=set[str])
+    """Projects whose chain grows, and so gets a new seal."""
+
+
 class Transaction(Protocol):
     """One open transaction."""
+
+    @property
+    def batch(self) -> Batch:
+        """What the ledgers of this commit have added so far."""
+        ...
 
     @property
     def now(self) -> str:

@@ -23,7 +23,7 @@ from byleave.protocol.wire import later
 from . import transitions
 from .approvals import close_pending, waiting_executions
 from .database import Database, Row, Transaction
-from .ledger import Ledger
+from .ledger import Ledger, write_batch
 from .records import ExecutionRow, execution_row
 from .transitions import EXECUTION_COLUMNS, OPEN, Waits
 
@@ -310,9 +310,13 @@ def given_to_another(execution: ExecutionRow) -> ConflictError:
 
 
 def own_execution(
-    transaction: Transaction, execution_id: str, user_id: str, project_id: str | None = None
+    transaction: Transaction,
+    execution_id: str,
+    user_id: str,
+    project_id: str | None = None,
+    ledger: Ledger | None = None,
 ) -> ExecutionRow:
-    """A user's execution, or NotFound."""
+    """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
     # The query names the owner, so that another user's row is not even read.
     row = transaction.one(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
@@ -320,6 +324,8 @@ def own_execution(
     )
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    if ledger is not None:
+        ledger.found("tool_executions", row)
     return execution_row(row)
 
 
@@ -539,6 +545,7 @@ class Undos:
 
 def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -> set[str]:
     """Actions that the chain has recorded for one request."""
+    write_batch(transaction)
     rows = transaction.all(
         "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
         "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "

@@ -16,10 +16,11 @@ slow; events beyond it are not even loaded.
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from pydantic import BaseModel
@@ -27,7 +28,7 @@ from pydantic import BaseModel
 from byleave.protocol.approvals import plain_json
 from byleave.protocol.wire import JsonObject
 
-from .database import Database, Row, Transaction
+from .database import Database, Head, Row, Transaction
 from .records import AuditRecord, StoredEvent, placeholders
 
 log = structlog.stdlib.get_logger(__name__)
@@ -69,20 +70,29 @@ def feed_topic(project_id: str) -> str:
 
 def row_digest(table: str, row: Mapping[str, Any]) -> str:
     """Digest of the covered columns of a row."""
-    left_out = NOT_COVERED[table]
-    parts = [table]
-    for name in row.keys():  # noqa: SIM118 - sqlite3.Row iterates over its values
-        value = row[name]
-        if value is None or name in left_out:
+    # By number: `sqlite3.Row` searches its names one by one.
+    values = tuple(row.values()) if isinstance(row, dict) else tuple(cast("Iterable[Any]", row))
+    parts: list[str] = []
+    for number, name in _digest_order(table, tuple(row.keys())):
+        value = values[number] if name else table
+        if value is None:
             continue
         # A type that none of our columns has was written by somebody else, and changes the digest.
         text = value if isinstance(value, str) else str(int(value)) if isinstance(value, int) else repr(value)
-        if len(text) > LONG_CHARACTERS:
+        if not name:
+            parts.append(text)
+        elif len(text) > LONG_CHARACTERS:
             parts.append(f"{name}#{hashlib.sha256(text.encode()).hexdigest()}")
         else:
             parts.append(f"{name}:{len(text)}:{text}")
-    parts.sort()
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@lru_cache
+def _digest_order(table: str, names: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    """The covered columns, number and name, in the order of a digest; an empty name stands for the table's own."""
+    covered = [(f"{name}:", number, name) for number, name in enumerate(names) if name not in NOT_COVERED[table]]
+    return tuple((number, name) for _, number, name in sorted([*covered, (table, 0, "")]))
 
 
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
@@ -167,6 +177,7 @@ def adopt(transaction: Transaction) -> None:
                     ledger.kept(table, row)
                 if more:
                     ledger.audit(ADOPTED, "server")
+    write_batch(transaction)
 
 
 def reseal(transaction: Transaction) -> None:
@@ -259,59 +270,65 @@ class Ledger:
             return
         row = self.transaction.one(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - our own names
         if row is not None:
-            self._was[name] = row_digest(table, row)
+            self.found(table, row)
+
+    def found(self, table: str, row: Row) -> None:
+        """Note the digest of a row as this transaction found it. It needs the columns the chain covers."""
+        name = f"{table}/{row['id']}"
+        if name not in self._rows:
+            self._was.setdefault(name, row_digest(table, row))
 
     def kept(self, table: str, row: Mapping[str, Any]) -> None:
         """Note the digest of a row, with all its columns, as this transaction leaves it: the chain covers it now."""
         self._rows[f"{table}/{row['id']}"] = row_digest(table, row)
 
     def _write(self) -> None:
-        transaction, project_id = self.transaction, self._project_id
-        counter = transaction.one(
-            "UPDATE feeds SET seq = seq + :events WHERE project_id = :project_id "
-            "RETURNING seq, audit_seq, audit_hash, audit_seal",
-            {"events": len(self._events), "project_id": project_id},
-        )
-        if counter is None:
-            raise LookupError(f"project {project_id!r} has no feed")
-        topic, links = feed_topic(project_id), self._chain(counter)
-        head = {"seq": links[-1].seq, "hash": links[-1].hash, "project_id": project_id} if links else {}
-        if links:
-            head["seal"] = seal(transaction.seal_keys[0], project_id, links[-1].seq, links[-1].hash)
-        if self._events:
-            sent: list[StoredEvent] = []
-            rows: list[dict[str, Any]] = []
-            first = counter["seq"] - len(self._events) + 1
-            for seq, (kind, target, ref, payload, stored) in enumerate(self._events, first):
-                event = StoredEvent(project_id, seq, kind, target, ref, payload)
-                sent.append(event)
-                rows.append({**event._asdict(), "payload": stored, "created_at": self.now})
-            transaction.hint(topic, tuple(sent))
-            transaction.change_many(INSERT_EVENT, rows)
-        if links:
-            transaction.change_many(INSERT_LINK, list(map(AuditRecord._asdict, links)))
-            transaction.change(
-                "UPDATE feeds SET audit_seq = :seq, audit_hash = :hash, audit_seal = :seal "
-                "WHERE project_id = :project_id",
-                head,
-            )
-
-    def _chain(self, counter: Row) -> list[AuditRecord]:
-        """Make the links of this transaction, the first of which follows the head."""
-        links, project_id, head = self._links, self._project_id, counter["audit_hash"]
+        transaction, project_id, batch = self.transaction, self._project_id, self.transaction.batch
         if self._rows:
-            if not links:
+            if not self._links:
                 self.audit("kept", "server")
-            links[-1][-1]["rows"] = self._rows
+            detail = self._links[-1][-1]
+            detail["rows"] = self._rows
             if self._was:
-                links[-1][-1]["was"] = self._was
-        if links and not is_sealed(self.transaction, project_id, counter):
+                detail["was"] = self._was
+        head = batch.heads.get(project_id) or self._load_head()
+        links = self._chain(head)
+        sent: list[StoredEvent] = []
+        for seq, (kind, target, ref, payload, stored) in enumerate(self._events, head.seq + 1):
+            event = StoredEvent(project_id, seq, kind, target, ref, payload)
+            sent.append(event)
+            batch.events.append({**event._asdict(), "payload": stored, "created_at": self.now})
+        if sent:
+            transaction.hint(feed_topic(project_id), tuple(sent))
+        if links:
+            batch.links.extend(map(AuditRecord._asdict, links))
+            batch.sealed.add(project_id)
+        last = links[-1] if links else None
+        batch.heads[project_id] = Head(
+            head.seq + len(sent), last.seq if last else head.audit_seq, last.hash if last else head.audit_hash
+        )
+
+    def _load_head(self) -> Head:
+        """Read the head. Nobody else changes it before this transaction ends."""
+        transaction, project_id = self.transaction, self._project_id
+        feed = transaction.one(
+            "SELECT seq, audit_seq, audit_hash, audit_seal FROM feeds WHERE project_id = :project_id",
+            {"project_id": project_id},
+        )
+        if feed is None:
+            raise LookupError(f"project {project_id!r} has no feed")
+        if not is_sealed(transaction, project_id, feed):
             # Somebody else wrote this head. Work goes on, but the chain says so from here on: our seal alone would
             # confirm the tampering.
-            log.error("the audit chain was changed from outside", project_id=project_id, record=counter["audit_seq"])
-            links.insert(0, (UNSEALED, "server", None, None, {"head": head}))
+            log.error("the audit chain was changed from outside", project_id=project_id, record=feed["audit_seq"])
+            self._links.insert(0, (UNSEALED, "server", None, None, {"head": feed["audit_hash"]}))
+        return Head(feed["seq"], feed["audit_seq"], feed["audit_hash"])
+
+    def _chain(self, newest: Head) -> list[AuditRecord]:
+        """Make the links of this transaction, the first of which follows the head."""
+        project_id, head = self._project_id, newest.audit_hash
         records: list[AuditRecord] = []
-        for seq, (action, actor, execution_id, approval_id, detail) in enumerate(links, counter["audit_seq"] + 1):
+        for seq, (action, actor, execution_id, approval_id, detail) in enumerate(self._links, newest.audit_seq + 1):
             text = plain_json(detail)
             record = AuditRecord(
                 project_id, seq, self.now, actor, action, execution_id, approval_id, text, head, hash=""
@@ -319,6 +336,24 @@ class Ledger:
             head = link_hash(head, record)
             records.append(record._replace(hash=head))
         return records
+
+
+def write_batch(transaction: Transaction) -> None:
+    """Write the events and links that ledgers have added, and the heads they lead to."""
+    batch, key = transaction.batch, transaction.seal_keys[0] if transaction.seal_keys else b""
+    if batch.events:
+        transaction.change_many(INSERT_EVENT, batch.events)
+        batch.events = []
+    if batch.links:
+        transaction.change_many(INSERT_LINK, batch.links)
+        batch.links = []
+    for project_id, head in batch.heads.items():
+        values: dict[str, Any] = {"project_id": project_id, **head._asdict()}
+        if project_id in batch.sealed:
+            values["audit_seal"] = seal(key, project_id, head.audit_seq, head.audit_hash)
+        assignments = ", ".join(f"{name} = :{name}" for name in values if name != "project_id")
+        transaction.change(f"UPDATE feeds SET {assignments} WHERE project_id = :project_id", values)  # noqa: S608 - our own names
+    batch.heads, batch.sealed = {}, set()
 
 
 def inspected_params(tool_name: str, params: JsonObject) -> JsonObject:

@@ -5,8 +5,8 @@ true ones.
 """
 
 import json
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
@@ -339,7 +339,8 @@ def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
 
 
 def execution_row(row: Row) -> ExecutionRow:
-    values = [row[name] for name in ExecutionRow._fields]
+    """The row of a statement that selects `columns(ExecutionRow)`, in this order."""
+    values: list[Any] = [*cast("Iterable[Any]", row)]
     for position, read in _EXECUTION_READERS:
         values[position] = read(values[position])
     return ExecutionRow._make(values)

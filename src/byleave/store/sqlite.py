@@ -1,10 +1,11 @@
 """SQLite: one writer on the event loop, group commit, and threads that wait for the disk.
 
-Units of one turn of the loop share a transaction, each in a savepoint of its own, so that a failing unit takes no other
-with it. The statements run on the loop: a thread would spend more time waiting for the interpreter than SQLite spends
-working. Waiting for the disk does not: with full durability a `Syncer` thread flushes the log once for everything
-committed before it, and only then are hints sent and futures answered, in commit order. A `relaxed` unit is answered
-before it is on the disk; the next flush keeps it.
+Units of one turn of the loop share a transaction. If one fails after a change, all are rolled back and each runs again
+in a transaction of its own, so that a failing unit takes no other with it: work may run twice. Statements run on the
+loop: a thread would spend more time waiting for the interpreter than SQLite spends working. Waiting for the disk does
+not: with full durability a `Syncer` thread flushes the log once for everything committed before it, and only then are
+hints sent and futures answered, in commit order. A `relaxed` unit is answered before it is on the disk; the next flush
+keeps it.
 
 A lock file keeps a second server out: two writers would each believe they are alone.
 
@@ -30,7 +31,8 @@ import structlog
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
-from .database import Hint, Row, Transaction
+from .database import Batch, Hint, Row, Transaction
+from .ledger import write_batch
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -210,10 +212,13 @@ MAX_BATCH = 64
 class SqliteTransaction:
     """A transaction on one connection; see `database.Transaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = (), batch: Batch | None = None
+    ) -> None:
         self._connection = connection
         self.now = now
         self.seal_keys = seal_keys
+        self.batch = batch or Batch()
         self.hints: list[Hint] = []
 
     def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None:
@@ -370,49 +375,43 @@ class SqliteDatabase:
         self._heavy = None
         self._schedule()
 
-    def _commit(self, batch: list[_Unit]) -> None:
-        connection = self._writer
+    def _commit(self, units: list[_Unit]) -> None:
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            if len(batch) == 1:
-                self._attempt_alone(connection, batch[0])
-                return
-            for unit in batch:
-                self._attempt(connection, unit)
-            connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - the disk is full or gone, or memory is: nothing of this batch happened
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            for unit in batch:
+            done = self._commit_together(units)
+        except Exception as error:  # noqa: BLE001 - the disk is full or gone, or memory is: nothing of these happened
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            for unit in units:
                 unit.error, unit.hints = unit.error or self._sorted(error), []
             self._pause_is_due = True  # moving the log into the file may free the only room
+            return
+        if not done:
+            for unit in units:
+                unit.error, unit.hints = None, []
+                self._commit([unit])
 
-    def _attempt_alone(self, connection: sqlite3.Connection, unit: _Unit) -> None:
-        """Run the only unit of a batch: the transaction itself is its savepoint."""
-        transaction = SqliteTransaction(connection, self._clock(), self._seal_keys)
-        try:
-            unit.result = unit.work(transaction)
-        except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-            unit.error = self._sorted(error)
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        else:
-            connection.execute("COMMIT")
-            unit.hints = transaction.hints
-
-    def _attempt(self, connection: sqlite3.Connection, unit: _Unit) -> None:
-        transaction = SqliteTransaction(connection, self._clock(), self._seal_keys)
-        connection.execute("SAVEPOINT unit")
-        try:
-            unit.result = unit.work(transaction)
-        except Exception as error:
-            unit.error = self._sorted(error)
-            if not connection.in_transaction:
-                raise  # a full disk makes SQLite roll everything back: the whole batch failed
-            connection.execute("ROLLBACK TO unit")
-        else:
-            unit.hints = transaction.hints
-        connection.execute("RELEASE unit")
+    def _commit_together(self, units: list[_Unit]) -> bool:
+        """Run units in one transaction. False, with nothing done, if one fails after a change and is not alone."""
+        connection, batch, moment = self._writer, Batch(), self._clock()
+        connection.execute("BEGIN IMMEDIATE")
+        for unit in units:
+            transaction = SqliteTransaction(connection, moment, self._seal_keys, batch)
+            before = _size(connection, batch)
+            try:
+                unit.result = unit.work(transaction)
+            except Exception as error:
+                unit.error = self._sorted(error)
+                if not connection.in_transaction and len(units) > 1:
+                    raise  # a full disk makes SQLite roll everything back: all of them failed
+                if len(units) == 1 or _size(connection, batch) != before:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    return len(units) == 1
+            else:
+                unit.hints = transaction.hints
+        write_batch(SqliteTransaction(connection, moment, self._seal_keys, batch))
+        connection.execute("COMMIT")
+        return True
 
     def _settle(self, batch: list[_Unit]) -> None:
         """Answer units in commit order: one that waits for the disk holds back those behind it."""
@@ -465,6 +464,11 @@ class SqliteDatabase:
             self.damage = damaged
             log.error("the record is damaged", path=str(self.path), error=str(error), hint=DAMAGE_HINT)
         return damaged
+
+
+def _size(connection: sqlite3.Connection, batch: Batch) -> int:
+    """A number that grows with every change, also with one that is not written yet."""
+    return connection.total_changes + len(batch.events) + len(batch.links)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -25,6 +25,7 @@ BODIES: JsonObject = {
     "ResultReport": {"status": "completed", "result": {}},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},
+    "ResultBatch": {"results": [{"tool_id": "exec_1", "report": {"status": "completed", "result": {}}}]},
     "Inspection": {"files": []},
     "UndoBody": {"plan": "0" * 64},
     "UndoReport": {"request_id": "undoreq_1"},

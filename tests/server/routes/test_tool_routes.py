@@ -73,6 +73,34 @@ async def test_a_client_says_what_waits_in_its_queue_and_when_it_begins(server: 
         assert (await alice.post(f"{tools}/{tool_id}/begin", **mine)).status == 409
 
 
+@pytest.mark.promise("R3", "C5")
+async def test_several_results_are_taken_together_each_as_if_alone(server: Server) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project = await alice.project()
+    tools = f"/my/projects/{project}/tools"
+    mine: RequestOptions = {"headers": {"Byleave-Client": "laptop"}}
+    others: list[RequestOptions] = [{"headers": {"Byleave-Client": "desktop"}}, {}]
+    done = {"status": "completed", "result": {"success": True, "content": "DB_PASSWORD=hunter2hunter2"}}
+    async with alice.feed(project, "client=laptop") as feed:
+        calls = [asyncio.create_task(alice.execute(project, "read_file", {"path": f"{n}.txt"})) for n in range(3)]
+        names = [(await feed.until("tool.execution_signal")).data["tool_id"] for _ in calls]
+        results = [{"tool_id": name, "report": done} for name in (*names[:2], "exec_unknown", names[2])]
+        for other in others:
+            assert (await alice.post(f"{tools}/results", {"results": results}, **other)).status in (400, 403)
+        assert (await bob.post(f"{tools}/results", {"results": results}, **mine)).status == 404
+        answer = await alice.post(f"{tools}/results", {"results": results}, **mine)
+        assert (answer.status, answer.json) == (200, {"accepted": names})
+        ended = [(await call).json for call in calls]
+        again = await alice.post(f"{tools}/results", {"results": results}, **mine)
+        assert again.json == {"accepted": names}, "the same result again is accepted again"
+        other_result = {"tool_id": names[0], "report": done | {"result": {"success": True}}}
+        assert (await alice.post(f"{tools}/results", {"results": [other_result]}, **mine)).json == {"accepted": []}
+        too_many = {"results": [results[0]] * 65}
+        assert (await alice.post(f"{tools}/results", too_many, **mine)).status == 400
+    assert [call["status"] for call in ended] == ["completed"] * 3
+    assert all("hunter2" not in str(call) for call in ended)
+
+
 @pytest.mark.promise("R8")
 async def test_status_without_wait_answers_at_once_and_wait_ends_in_time(server: Server) -> None:
     alice = server.user()

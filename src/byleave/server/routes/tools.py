@@ -19,9 +19,10 @@ from byleave.calls.executor import Caller
 from byleave.gate import mask_text
 from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.chat import Cancelled
-from byleave.protocol.errors import NotFound, RefusedError
+from byleave.protocol.errors import ByleaveError, NotFound, RefusedError
 from byleave.protocol.events import PREVIEW_CHARACTERS, preview
 from byleave.protocol.executions import (
+    BatchAck,
     Begun,
     ExecuteRequest,
     Execution,
@@ -29,6 +30,7 @@ from byleave.protocol.executions import (
     OutputChunk,
     QueueReport,
     ResultAck,
+    ResultBatch,
     ResultReport,
     ToolResponse,
 )
@@ -52,7 +54,7 @@ from byleave.server.errors import WrongForm
 from byleave.server.isolation import unlogged
 from byleave.server.problems import problems
 from byleave.server.services import Services
-from byleave.store import ExecutionRow
+from byleave.store import STORAGE_ERRORS, ExecutionRow
 from byleave.store.executions import HistoryFilter, given_to_another
 
 router = APIRouter(route_class=StrictRoute, tags=["tools"])
@@ -156,6 +158,37 @@ async def post_result(
         place = telemetry.place_of_client(row.id, row.run_id)
         telemetry.record("byleave.result", began, telemetry.clock(), parent=place, tool_id=row.id)
     return ResultAck(success=True, tool_id=tool_id, status=row.status, message="Result stored.")
+
+
+@hot.post("/my/projects/{project_id}/tools/results", summary="Report several results", responses=problems(503))
+@unlogged
+@takes(mended=True)
+async def post_results(
+    parts: Parts, principal: Executor, project: Project, body: ResultBatch, client: Annotated[str, CLIENT_HEADER]
+) -> BatchAck:
+    """The results that a client has ready at the same time, each as if reported alone. Those that are not accepted are
+    to be reported alone, which says why."""
+    began = telemetry.clock()
+    client_id = await reporter(parts, principal, project, client)
+    settled = await asyncio.gather(
+        *(
+            parts.executor.settle(
+                result.tool_id, result.report, user_id=principal.user_id, project_id=project, client_id=client_id
+            )
+            for result in body.results
+        ),
+        return_exceptions=True,
+    )
+    rows: list[ExecutionRow] = []
+    for result in settled:
+        if isinstance(result, ExecutionRow):
+            rows.append(result)
+        elif not isinstance(result, (ByleaveError, *STORAGE_ERRORS)):
+            raise result
+    for row in rows if began else ():
+        place = telemetry.place_of_client(row.id, row.run_id)
+        telemetry.record("byleave.result", began, telemetry.clock(), parent=place, tool_id=row.id)
+    return BatchAck(accepted=[row.id for row in rows])
 
 
 @hot.post(

@@ -23,6 +23,7 @@ from byleave.store import Store
 from byleave.store.approvals import Question
 from byleave.store.database import Transaction
 from byleave.store.grants import NewGrant
+from byleave.store.ledger import write_batch
 from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import NewExecution
 from harness.json_values import JsonObject
@@ -158,7 +159,13 @@ async def test_any_single_failure_leaves_grants_their_uses_and_what_they_let_go_
         settings = ServerSettings(home=tmp_path / str(fail_at), durability="normal")
         clock = Clock()
         shutil.copytree(tmp_path / "empty", settings.home)
-        database = SqliteDatabase(settings.home / "byleave.db", durability="normal", clock=clock, seal_keys=SEAL_KEYS)
+        database = SqliteDatabase(
+            settings.home / "byleave.db",
+            durability="normal",
+            clock=clock,
+            before_commit=write_batch,
+            seal_keys=SEAL_KEYS,
+        )
         sound = Store(database, settings)
         troubled = Store(TroubledDatabase(database, Trouble(fail_at)), settings)
         life = Life(Records(troubled, clock, settings, project, session))

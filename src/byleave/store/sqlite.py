@@ -32,7 +32,6 @@ from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
 from .database import Batch, Hint, Row, Transaction
-from .ledger import write_batch
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -269,12 +268,17 @@ class SqliteDatabase:
         on_commit: Callable[[Hint], None] = lambda hint: None,
         clock: Callable[[], str] = now,
         prepare: Callable[[], None] = lambda: None,
+        before_commit: Callable[[Transaction], None] = lambda transaction: None,
         read_only: bool = False,
         seal_keys: tuple[bytes, ...] = (),
     ) -> None:
-        """`prepare` migrates the tables under the lock. `read_only` reads a file that may be in use."""
+        """`prepare` migrates the tables under the lock. `before_commit` completes each transaction.
+
+        `read_only` reads a file that may be in use.
+        """
         self.path = path
         self._on_commit = on_commit
+        self._before_commit = before_commit
         self._clock = clock
         self._seal_keys = seal_keys
         self._loop = asyncio.get_running_loop()
@@ -409,7 +413,7 @@ class SqliteDatabase:
                     return len(units) == 1
             else:
                 unit.hints = transaction.hints
-        write_batch(SqliteTransaction(connection, moment, self._seal_keys, batch))
+        self._before_commit(SqliteTransaction(connection, moment, self._seal_keys, batch))
         connection.execute("COMMIT")
         return True
 

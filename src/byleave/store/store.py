@@ -18,7 +18,7 @@ from .chat import Chat
 from .database import Database, Hint
 from .executions import Executions, Undos
 from .grants import Grants
-from .ledger import Feed, adopt, is_own_record, reseal
+from .ledger import Feed, adopt, is_own_record, reseal, write_batch
 from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
 from .runs import Runs
@@ -73,6 +73,7 @@ class Store:
                 path,
                 durability=settings.durability,
                 on_commit=on_commit,
+                before_commit=write_batch,
                 clock=clock,
                 prepare=lambda: bring_up_to_date(path, adopt_rows),
                 seal_keys=seal_keys,

@@ -71,6 +71,13 @@ def test_every_module_that_the_document_names_is_there() -> None:
     assert [name for name in sorted(named) if not Path(SOURCE, name).exists()] == []
 
 
+def test_every_module_to_read_first_is_in_its_room() -> None:
+    rooms = re.findall(r"^\| `([\w/]+)/` \|.*\| (`.*`) \|$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    first = [f"{room}/{name}" for room, names in rooms for name in re.findall(r"`([\w.]+)`", names)]
+    assert len(first) > 20
+    assert [name for name in first if not Path(SOURCE, name).exists()] == []
+
+
 def test_every_function_that_the_document_names_is_where_it_says() -> None:
     named = re.findall(r"`(\w+)` in `([\w/]+\.py)`", DOCUMENT.read_text("utf-8"))
     assert {name for name, _ in named} >= {"standing_answer", "to_leave_out", "Allow"}

@@ -122,7 +122,8 @@ def mask_arguments(args: list[str], cover: Cover = cover) -> list[str]:
 
 
 def _mask(text: str, cover: Cover) -> str:
-    text = whole_characters(text)
+    if not text.isascii():
+        text = whole_characters(text)
     if len(text) < SHORTEST or (len(text) < SHORT and not _SUSPECT.search(text)):
         return text
     if ("\x1b" in text or "\x9b" in text) and cover not in _FOR_PEOPLE:

@@ -12,6 +12,7 @@ from byleave.calls.executor import begin
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.store import ExecutionRow
+from byleave.store import executions as executions_module
 from byleave.store.approvals import Question
 from byleave.store.executions import HistoryFilter
 from harness.records import Records, answer
@@ -402,6 +403,32 @@ async def test_history_is_filtered_and_paged_without_a_gap(records: Records) -> 
         HistoryFilter("alice", tool_name="search_files", status=ExecutionStatus.EXECUTING)
     )
     assert (len(page), total) == (2, 2)
+
+
+@pytest.mark.promise("R8", "D")
+async def test_rare_calls_of_a_long_history_are_found_piece_by_piece(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few rows one read looks through, a page is full as long as there is something to put on it."""
+    monkeypatch.setattr(executions_module, "MOST_LOOKED_THROUGH", 3)
+    monkeypatch.setattr(executions_module, "MOST_COUNTED", 8)
+    for number in range(20):
+        records.clock.turn(1 if number % 3 else 0)
+        await begin(
+            records.store, records.call(tool_name="read_file" if number % 5 else "search_files"), LOW, client_id="c1"
+        )
+    seen: list[str] = []
+    cursor, pages, total = None, 0, 0
+    while pages == 0 or cursor is not None:
+        wanted = HistoryFilter("alice", tool_name="search_files", limit=3, cursor=cursor)
+        page, total, cursor = await records.store.executions.page(wanted)
+        assert len(page) == 3 or cursor is None
+        seen += [row.id for row in page]
+        pages += 1
+    assert (len(seen), len(set(seen))) == (4, 4)
+    assert total == 1, "counted among the newest alone"
+    page, _, cursor = await records.store.executions.page(HistoryFilter("alice", limit=20))
+    assert (len(page), cursor) == (20, None)
 
 
 async def test_errors_are_kept_to_a_thousand_characters(records: Records) -> None:

@@ -268,6 +268,7 @@ async def test_rows_from_before_the_chain_covered_them_are_covered_and_cannot_be
     with closing(sqlite3.connect(path)) as connection, connection:
         for index in ("tool_executions", "approvals", "messages"):
             connection.execute(f"DROP INDEX ix_{index}_project")
+        connection.execute("DROP INDEX ix_tool_executions_unasked")
         for table in ("seals", "client_tokens"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("ALTER TABLE feeds DROP COLUMN audit_seal")

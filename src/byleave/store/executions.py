@@ -11,7 +11,7 @@ carried out. A report counts only if the first link exists, and only once. Nothi
 import json
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -29,6 +29,12 @@ from .transitions import EXECUTION_COLUMNS, OPEN, Waits
 
 HEAVY_CHARACTERS = 256 * 1024
 WRITES_LOOKED_AT = 1000
+MOST_LOOKED_THROUGH = 5000
+"""Rows that one read of a page looks through, about 10 ms."""
+MOST_COUNTED = 10_000
+"""Rows that are looked through for a count: no person reads further, and a long record has millions."""
+FILTERED = "id, created_at, project_id, session_id, agent_id, tool_name, status, risk_level"
+ORDER = "ORDER BY created_at DESC, id DESC"
 LONGEST_RESULT = 64 * 1024
 LONGEST_PARSED = 4 * 1024**2
 PAGE_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
@@ -86,8 +92,17 @@ class Executions:
         return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
 
     async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
-        """Return a page, newest first, the total number, and the cursor of the next page."""
-        return await self._database.read(lambda transaction: _page(transaction, wanted))
+        """A page, newest first; their number, counted among the newest `MOST_COUNTED`; and the next cursor."""
+        counted = await self._database.read(lambda transaction: _count(transaction, wanted)) if wanted.counted else 0
+        found: list[ExecutionRow] = []
+        cursor = wanted.cursor
+        while True:
+            # In pieces, so that others read in between, however rare what is wanted is.
+            piece = replace(wanted, cursor=cursor, limit=wanted.limit - len(found))
+            rows, cursor = await self._database.read(partial(_page, wanted=piece))
+            found += rows
+            if cursor is None or len(found) == wanted.limit:
+                return found, counted, cursor
 
     async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
         """Times of the last `write_file` to each of these workspace-relative paths, for those written."""
@@ -421,29 +436,49 @@ def _end_cancelled(ledger: Ledger, execution: ExecutionRow, actor: str) -> Execu
     )
 
 
-def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
-    clauses = ["user_id = :user_id"]
+def _filters(wanted: HistoryFilter) -> tuple[str, dict[str, str | int]]:
+    """The condition of a page beyond the user's, and all its values."""
+    clauses: list[str] = []
     values: dict[str, str | int] = {"user_id": wanted.user_id}
     for name in ("project_id", "session_id", "agent_id", "tool_name", "status", "risk_level"):
         value = getattr(wanted, name)
         if value is not None:
             clauses.append(f"{name} = :{name}")
             values[name] = value.name if isinstance(value, ExecutionStatus) else str(value)
-    where = " AND ".join(clauses)
-    count = f"SELECT count(*) AS total FROM tool_executions WHERE {where}"  # noqa: S608 - made of our own words alone
-    total = transaction.one(count, values) if wanted.counted else None
+    return " AND ".join(clauses) or "1 = 1", values
+
+
+def _count(transaction: Transaction, wanted: HistoryFilter) -> int:
+    """How many there are among the user's newest."""
+    where, values = _filters(wanted)
+    row = transaction.one(
+        f"SELECT count(*) AS total FROM (SELECT {FILTERED} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608
+        f"{ORDER} LIMIT :most) WHERE {where}",
+        {**values, "most": MOST_COUNTED},
+    )
+    return row["total"] if row else 0
+
+
+def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], str | None]:
+    """A page, or as much of it as is among the next `MOST_LOOKED_THROUGH` rows; and where to go on."""
+    where, values = _filters(wanted)
+    beyond = "user_id = :user_id"
     if wanted.cursor:
         created_at, _, last_id = wanted.cursor.partition("~")
-        where += " AND (created_at < :created_at OR (created_at = :created_at AND id < :last_id))"
+        beyond += " AND (created_at, id) < (:created_at, :last_id)"
         values |= {"created_at": created_at, "last_id": last_id}
+    newest = f"FROM tool_executions WHERE {beyond} {ORDER}"
+    among = f"SELECT * FROM (SELECT {FILTERED} {newest} LIMIT :most) WHERE {where} {ORDER} LIMIT :limit"  # noqa: S608
     rows = transaction.all(
-        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE {where} "  # noqa: S608 - column names are ours
-        "ORDER BY created_at DESC, id DESC LIMIT :limit",
-        {**values, "limit": wanted.limit + 1},
+        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE id IN (SELECT id FROM ({among})) {ORDER}",  # noqa: S608
+        {**values, "most": MOST_LOOKED_THROUGH, "limit": wanted.limit + 1},
     )
     page = [execution_row(row) for row in rows[: wanted.limit]]
-    more = len(rows) > wanted.limit
-    return page, total["total"] if total else 0, f"{page[-1].created_at}~{page[-1].id}" if more else None
+    if len(rows) > wanted.limit:
+        return page, f"{page[-1].created_at}~{page[-1].id}"
+    end = {**values, "most": MOST_LOOKED_THROUGH - 1}
+    last = transaction.one(f"SELECT created_at, id {newest} LIMIT 1 OFFSET :most", end)
+    return page, f"{last['created_at']}~{last['id']}" if last else None
 
 
 LOOK_BACK = 20_000

@@ -257,7 +257,7 @@ def calls_without_question(
         "SELECT x.tool_name, x.tool_params, x.approved_at, x.risk_level, g.rule FROM tool_executions AS x "
         "LEFT JOIN grants AS g ON g.id = substr(x.approved_by, 7) WHERE x.project_id = :project_id "
         "AND x.tool_name = :tool AND x.risk_level <> 'LOW' AND x.approved_at >= :since "
-        "AND x.approved_by NOT LIKE 'person:%' ORDER BY x.approved_at DESC LIMIT :most",
+        "AND substr(x.approved_by, 1, 7) <> 'person:' ORDER BY x.approved_at DESC LIMIT :most",
         {"project_id": project_id, "tool": tool, "since": since, "most": most},
     )
 

@@ -380,13 +380,18 @@ class Feed:
         """Number of the newest event before a moment, for a reader who wants everything since."""
 
         def work(transaction: Transaction) -> int:
-            # From the newest back: the moment is almost always recent.
-            row = transaction.one(
-                "SELECT seq FROM events WHERE project_id = :project_id AND created_at < :moment "
-                "ORDER BY seq DESC LIMIT 1",
-                {"project_id": project_id, "moment": moment},
-            )
-            return row["seq"] if row else 0
+            head = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+            oldest = transaction.one("SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id})
+            # Events are numbered in the order of their times, so their number is found by halving.
+            low, high = (oldest["seq"] if oldest and oldest["seq"] else 1) - 1, head["seq"] if head else 0
+            while low < high:
+                middle = (low + high + 1) // 2
+                event = transaction.one(
+                    "SELECT created_at FROM events WHERE project_id = :project_id AND seq = :seq",
+                    {"project_id": project_id, "seq": middle},
+                )
+                low, high = (middle, high) if event and event["created_at"] < moment else (low, middle - 1)
+            return low
 
         return await self._database.read(work)
 

@@ -154,9 +154,9 @@ CREATE TABLE approvals (
 CREATE INDEX ix_approvals_pending ON approvals (user_id, created_at) WHERE status = 'pending';
 CREATE INDEX ix_approvals_project ON approvals (project_id, id);
 CREATE INDEX ix_approvals_session_digest ON approvals (session_id, digest);
--- Refusals by a person in a session: few, and looked through for each call that would ask.
-CREATE INDEX ix_approvals_rejected ON approvals (session_id) WHERE status = 'rejected';
-CREATE INDEX ix_approvals_shown ON approvals (project_id, created_at) WHERE unseen IS NOT NULL;
+-- A person's newest refusals in a session, which never ends: looked at for each call that would ask.
+CREATE INDEX ix_approvals_rejected ON approvals (session_id, decided_at) WHERE status = 'rejected';
+CREATE INDEX ix_approvals_shown ON approvals (project_id, created_at) WHERE unseen IS NOT NULL AND status = 'approved';
 
 CREATE TABLE replaced_texts (
     approval_id VARCHAR(64) NOT NULL PRIMARY KEY,
@@ -211,6 +211,9 @@ CREATE INDEX ix_tool_executions_run ON tool_executions (run_id);
 -- Calls that may have changed something; reads are many, and not in it.
 CREATE INDEX ix_tool_executions_changes ON tool_executions (project_id, tool_name, approved_at)
     WHERE risk_level <> 'LOW';
+-- Those of them that no person was asked about.
+CREATE INDEX ix_tool_executions_unasked ON tool_executions (project_id, tool_name, approved_at)
+    WHERE risk_level <> 'LOW' AND substr(approved_by, 1, 7) <> 'person:';
 CREATE INDEX ix_tool_executions_deadline ON tool_executions (deadline)
     WHERE status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING');
 CREATE INDEX ix_tool_executions_open ON tool_executions (project_id, status)

@@ -53,11 +53,15 @@ class Worker:
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self.waiting = 0
+        """Jobs that have not ended."""
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def run(self, job: Callable[[], Result]) -> "asyncio.Future[Result]":
         future: asyncio.Future[Result] = self._loop.create_future()
+        self.waiting += 1
+        future.add_done_callback(self._done)
         self._jobs.put((job, future))
         return future
 
@@ -65,6 +69,9 @@ class Worker:
         """Finish all jobs, then end the thread."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        self.waiting -= 1
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -204,6 +211,8 @@ DAMAGE_HINT = "Stop the server and look at its disk; then put back a backup."
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 
+READERS = 3
+"""Connections that read: a long search must not hold up everybody else who looks at something."""
 MAX_BATCH = 64
 """Most units in one transaction: limits the time that the loop is busy with them."""
 
@@ -285,13 +294,17 @@ class SqliteDatabase:
         self._lock = None if read_only else _lock(path)
         try:
             prepare()
-            self._reader = _connect(path)
+            readers = [_connect(path) for _ in range(READERS)]
         except BaseException:
             if self._lock is not None:
                 os.close(self._lock)
             raise
-        self._reader.execute("PRAGMA query_only = ON")
-        self._reads = Worker("byleave-reader", self._loop)
+        for reader in readers:
+            reader.execute("PRAGMA query_only = ON")
+        self._readers = [
+            (Worker(f"byleave-reader-{number}", self._loop), reader) for number, reader in enumerate(readers)
+        ]
+        self._large_writes = Worker("byleave-large-writes", self._loop)
         self._writer = _connect(path)
         if read_only:
             self._writer.execute("PRAGMA query_only = ON")
@@ -322,7 +335,8 @@ class SqliteDatabase:
     async def read(self, work: Callable[[Transaction], Result]) -> Result:
         if self._closed:
             raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
-        return await self._reads.run(lambda: self._read(work))
+        worker, connection = min(self._readers, key=lambda reader: reader[0].waiting)
+        return await worker.run(lambda: self._read(connection, work))
 
     async def close(self) -> None:
         """Commit all waiting units, then close the file."""
@@ -332,8 +346,10 @@ class SqliteDatabase:
         while self._units or self._committed or self._heavy or self._pump_is_due:
             self._schedule()
             await asyncio.sleep(0.001)
-        await self._reads.close()
-        self._reader.close()
+        for worker, connection in self._readers:
+            await worker.close()
+            connection.close()
+        await self._large_writes.close()
         await self._syncer.close()
         self._writer.close()
         if self._lock is not None:
@@ -359,7 +375,7 @@ class SqliteDatabase:
         if self._units[0].heavy:
             # As much text as a file would hold up everybody: it gets a thread and the connection to itself.
             unit = self._units.popleft()
-            self._heavy = asyncio.ensure_future(self._reads.run(lambda: self._commit([unit])))
+            self._heavy = asyncio.ensure_future(self._large_writes.run(lambda: self._commit([unit])))
             self._heavy.add_done_callback(lambda done: self._heavy_done(unit))
             return
         batch: list[_Unit] = []
@@ -447,15 +463,15 @@ class SqliteDatabase:
                 self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
         unit.answer()
 
-    def _read(self, work: Callable[[Transaction], Result]) -> Result:
-        self._reader.execute("BEGIN")
+    def _read(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+        connection.execute("BEGIN")
         try:
-            return work(SqliteTransaction(self._reader, self._clock(), self._seal_keys))
+            return work(SqliteTransaction(connection, self._clock(), self._seal_keys))
         except sqlite3.Error as error:
             raise self._sorted(error) from error
         finally:
-            if self._reader.in_transaction:
-                self._reader.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _sorted(self, error: Exception) -> Exception:
         """Return a failing disk's error as a `DamagedError`; keep and log the first that says the file is damaged."""

@@ -189,7 +189,7 @@ def test_text_is_withheld_whatever_part_of_masking_fails(
     def fail(*_: object) -> str:
         raise wrong
 
-    text = "kind: Secret\ndata:\n  password: hunter2xyz"
+    text = "kind: Secret\ndata:\n  password: hunter2xyz # é"
     monkeypatch.setattr(secrets_module, part, fail)
     stream = MaskedStream()
     judged = GATE.judge("search_web", {"query": text})

@@ -1011,7 +1011,14 @@ export interface ExecutionOutput {
 }
 export interface ExecutionPage {
   executions: Execution[];
+  /**
+   * Calls that fit the filter, among the newest 10,000.
+   */
   total_count: number;
+  /**
+   * False if there are more than these 10,000 to look through.
+   */
+  total_is_exact: boolean;
   /**
    * Pass as `cursor` for the next page; null on the last page.
    */

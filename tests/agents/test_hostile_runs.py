@@ -125,7 +125,7 @@ async def test_caller_that_is_cancelled_while_its_call_begins_leaves_nothing_ope
     with pytest.raises(asyncio.CancelledError):
         await calling
     assert not await desk.store.approvals.pending("alice")
-    rows, _, _ = await desk.store.executions.page(HistoryFilter(user_id="alice", limit=9))
+    rows = (await desk.store.executions.page(HistoryFilter(user_id="alice", limit=9))).rows
     assert [row.error_type for row in rows] == [ErrorType.CANCELLED]
 
 

@@ -111,7 +111,7 @@ class Room:
         return "".join(event["text"] for event in await self.events("chat.text") if event["run_id"] == run_id)
 
     async def executions(self, run_id: str) -> list[ExecutionRow]:
-        rows, _, _ = await self.desk.store.executions.page(HistoryFilter(user_id="alice", limit=200))
+        rows = (await self.desk.store.executions.page(HistoryFilter(user_id="alice", limit=200))).rows
         return [row for row in reversed(rows) if row.run_id == run_id]
 
 

@@ -152,7 +152,7 @@ async def test_another_user_can_neither_see_nor_decide_nor_settle(records: Recor
     with pytest.raises(NotFound):
         await settle(records, asked.id, project_id="proj_other")
     assert await records.store.approvals.pending("mallory") == []
-    assert (await records.store.executions.page(HistoryFilter("mallory")))[1] == 0
+    assert (await records.store.executions.page(HistoryFilter("mallory"))).total == 0
     with pytest.raises(NotFound):
         await begin(records.store, records.call(key=asked.id, user_id="mallory"), ASK, client_id=None)
 
@@ -394,12 +394,12 @@ async def test_history_is_filtered_and_paged_without_a_gap(records: Records) -> 
     seen: list[str] = []
     cursor = None
     while True:
-        page, total, cursor = await records.store.executions.page(HistoryFilter("alice", limit=2, cursor=cursor))
+        page, total, exact, cursor = await records.store.executions.page(HistoryFilter("alice", limit=2, cursor=cursor))
         seen += [row.id for row in page]
         if cursor is None:
             break
-    assert (len(seen), len(set(seen)), total) == (7, 7, 7)
-    page, total, _ = await records.store.executions.page(
+    assert (len(seen), len(set(seen)), total, exact) == (7, 7, 7, True)
+    page, total, _, _ = await records.store.executions.page(
         HistoryFilter("alice", tool_name="search_files", status=ExecutionStatus.EXECUTING)
     )
     assert (len(page), total) == (2, 2)
@@ -418,16 +418,16 @@ async def test_rare_calls_of_a_long_history_are_found_piece_by_piece(
             records.store, records.call(tool_name="read_file" if number % 5 else "search_files"), LOW, client_id="c1"
         )
     seen: list[str] = []
-    cursor, pages, total = None, 0, 0
+    cursor, pages, total, exact = None, 0, 0, True
     while pages == 0 or cursor is not None:
         wanted = HistoryFilter("alice", tool_name="search_files", limit=3, cursor=cursor)
-        page, total, cursor = await records.store.executions.page(wanted)
+        page, total, exact, cursor = await records.store.executions.page(wanted)
         assert len(page) == 3 or cursor is None
         seen += [row.id for row in page]
         pages += 1
     assert (len(seen), len(set(seen))) == (4, 4)
-    assert total == 1, "counted among the newest alone"
-    page, _, cursor = await records.store.executions.page(HistoryFilter("alice", limit=20))
+    assert (total, exact) == (1, False), "counted among the newest alone"
+    page, _, _, cursor = await records.store.executions.page(HistoryFilter("alice", limit=20))
     assert (len(page), cursor) == (20, None)
 
 
@@ -511,7 +511,7 @@ async def test_history_keeps_what_a_command_changed_and_leaves_out_its_output(re
     running = await begin(records.store, records.call(tool_name="execute_command"), LOW, client_id="c1")
     told = {"stdout": "x" * 100_000, "stderr": "", "exit_code": 0, "changed_count": 1, "warnings": ["it runs later"]}
     await settle(records, running.id, result=json.dumps(told))
-    (row,), _, _ = await records.store.executions.page(HistoryFilter("alice"))
+    (row,), _, _, _ = await records.store.executions.page(HistoryFilter("alice"))
     kept = {"exit_code": 0, "changed_count": 1, "warnings": ["it runs later"], "shortened": True}
     assert json.loads(row.result or "") == kept
 
@@ -519,6 +519,6 @@ async def test_history_keeps_what_a_command_changed_and_leaves_out_its_output(re
 async def test_history_leaves_out_what_is_as_long_as_a_file(records: Records) -> None:
     running = await begin(records.store, records.call(), LOW, client_id="c1")
     await settle(records, running.id, result=json.dumps({"content": "x" * 100_000}))
-    (row,), _, _ = await records.store.executions.page(HistoryFilter("alice"))
+    (row,), _, _, _ = await records.store.executions.page(HistoryFilter("alice"))
     assert row.result == '{"shortened":true}'
     assert len((await records.store.executions.get(running.id, user_id="alice")).result or "") > 100_000

@@ -302,9 +302,10 @@ def save_with_answer(
 
 async def preview_grant(store: Store, user_id: str, project_id: str, rule: GrantRule) -> GrantPreview:
     """The user's last calls in a project that a rule would have covered, including refused ones."""
-    rows, _, _ = await store.executions.page(
+    page = await store.executions.page(
         HistoryFilter(user_id=user_id, project_id=project_id, limit=PREVIEWED_CALLS, counted=False)
     )
+    rows = page.rows
     project = await store.chat.project(project_id)
     workspace = project.workspace if project else None
     asked = ((row, asked_of(row, _bound_of(row), workspace, recorded=True)) for row in rows)

@@ -42,7 +42,8 @@ async def list_history(filters: Mapping[str, str | int | None], *, server_url: s
     if not page.executions:
         say("Nothing yet.")
     elif page.next_cursor is not None:
-        say(f"{len(page.executions)} of {page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")
+        least = "" if page.total_is_exact else "at least "
+        say(f"{len(page.executions)} of {least}{page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")
 
 
 async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str, str]:

@@ -94,6 +94,9 @@ class Execution(WireModel):
 class ExecutionPage(WireModel):
     executions: list[Execution]
     total_count: int
+    """Calls that fit the filter, among the newest 10,000."""
+    total_is_exact: bool = True
+    """False if there are more than these 10,000 to look through."""
     next_cursor: str | None = None
     """Pass as `cursor` for the next page; null on the last page."""
 

@@ -65,6 +65,18 @@ class HistoryFilter:
     """True to count all matches, which reads them all."""
 
 
+class HistoryPage(NamedTuple):
+    """A page of executions."""
+
+    rows: list[ExecutionRow]
+    total: int
+    """All that fit, among the newest `MOST_COUNTED` of the user."""
+    exact: bool
+    """False if the user has more than those."""
+    cursor: str | None
+    """Where the next page begins; None on the last one."""
+
+
 class Depths(NamedTuple):
     """Numbers of waiting executions, questions and runs."""
 
@@ -91,9 +103,11 @@ class Executions:
         """An execution by id alone: for waiters that already know whose it is."""
         return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
 
-    async def page(self, wanted: HistoryFilter) -> tuple[list[ExecutionRow], int, str | None]:
-        """A page, newest first; their number, counted among the newest `MOST_COUNTED`; and the next cursor."""
-        counted = await self._database.read(lambda transaction: _count(transaction, wanted)) if wanted.counted else 0
+    async def page(self, wanted: HistoryFilter) -> "HistoryPage":
+        """Read a page, newest first."""
+        total, exact = 0, True
+        if wanted.counted:
+            total, exact = await self._database.read(lambda transaction: _count(transaction, wanted))
         found: list[ExecutionRow] = []
         cursor = wanted.cursor
         while True:
@@ -102,7 +116,7 @@ class Executions:
             rows, cursor = await self._database.read(partial(_page, wanted=piece))
             found += rows
             if cursor is None or len(found) == wanted.limit:
-                return found, counted, cursor
+                return HistoryPage(found, total, exact, cursor)
 
     async def last_writes(self, project_id: str, paths: Iterable[str]) -> dict[str, str]:
         """Times of the last `write_file` to each of these workspace-relative paths, for those written."""
@@ -448,15 +462,20 @@ def _filters(wanted: HistoryFilter) -> tuple[str, dict[str, str | int]]:
     return " AND ".join(clauses) or "1 = 1", values
 
 
-def _count(transaction: Transaction, wanted: HistoryFilter) -> int:
-    """How many there are among the user's newest."""
+def _count(transaction: Transaction, wanted: HistoryFilter) -> tuple[int, bool]:
+    """The number of those that fit among the user's newest; True if these are all."""
     where, values = _filters(wanted)
+    seen = FILTERED if len(values) > 1 else "1"  # without a filter the index alone is read
     row = transaction.one(
-        f"SELECT count(*) AS total FROM (SELECT {FILTERED} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608
+        f"SELECT count(*) AS total FROM (SELECT {seen} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608
         f"{ORDER} LIMIT :most) WHERE {where}",
         {**values, "most": MOST_COUNTED},
     )
-    return row["total"] if row else 0
+    beyond = transaction.one(
+        f"SELECT 1 FROM tool_executions WHERE user_id = :user_id {ORDER} LIMIT 1 OFFSET :most",  # noqa: S608
+        {"user_id": wanted.user_id, "most": MOST_COUNTED},
+    )
+    return row["total"] if row else 0, beyond is None
 
 
 def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], str | None]:

@@ -19,6 +19,7 @@ const NONE: Filters = { tool: "", status: "", risk: "", here: false };
 export function History({ state, api, projectId, go, away }: ProjectPageProps & { away: boolean }) {
   const [filters, setFilters] = useState(NONE);
   const [sought, setSought] = useState("");
+  const [exact, setExact] = useState(true);
   const session = filters.here ? (state.sessionId ?? undefined) : undefined;
   const record = usePaged(
     async (cursor) => {
@@ -31,6 +32,7 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
         cursor: cursor ?? undefined,
         limit: PAGE,
       });
+      setExact(page.total_is_exact !== false);
       return { items: page.executions, total: page.total_count, next: page.next_cursor };
     },
     JSON.stringify([projectId, session, filters]),
@@ -54,7 +56,7 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
       keyOf={(row) => row.tool_id}
       row={(row) => <Row row={row} state={state} go={go} call={calls.get(row.tool_id)} />}
       columns={["When", "What", "Risk", "Outcome", "Allowed", "Took"]}
-      caption={captionOf(shown.length, rows.length, record.total)}
+      caption={captionOf(shown.length, rows.length, record.total, exact)}
       className="page-history"
       nothing={nothing(filtered, rows.length, clear)}
     >
@@ -76,8 +78,8 @@ export function History({ state, api, projectId, go, away }: ProjectPageProps & 
   );
 }
 
-function captionOf(shown: number, loaded: number, total: number): string {
-  const all = `${thousands(loaded)} of ${counted(total, "call")}, newest first`;
+function captionOf(shown: number, loaded: number, total: number, exact: boolean): string {
+  const all = `${thousands(loaded)} of ${exact ? "" : "at least "}${counted(total, "call")}, newest first`;
   return shown === loaded ? all : `${shown} with this text, among ${all}`;
 }
 

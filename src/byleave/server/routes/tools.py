@@ -291,11 +291,14 @@ async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
     agent_id = principal.agent_id if Scope.AGENT in principal.scopes else None
     wanted = HistoryFilter(user_id=principal.user_id, agent_id=agent_id, **query.model_dump())
-    rows, total, cursor = await parts.store.executions.page(wanted)
+    page = await parts.store.executions.page(wanted)
+    rows = page.rows
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
     ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
     executions = await asyncio.to_thread(_shortened, rows, ended) if much else _shortened(rows, ended)
-    return ExecutionPage(executions=executions, total_count=total, next_cursor=cursor)
+    return ExecutionPage(
+        executions=executions, total_count=page.total, total_is_exact=page.exact, next_cursor=page.cursor
+    )
 
 
 @router.get("/my/tools/{tool_id}", summary="One execution", responses=problems(404))

@@ -27,10 +27,10 @@ from typing import Any
 import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
-from byleave.gate import Gate, Judgement, mask_text, mask_value
+from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value
 from byleave.protocol.approvals import Inspection, plain_json
 from byleave.protocol.errors import ConflictError, NotFound
-from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS, CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import Id, later, new_id
@@ -54,7 +54,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 PROMPTLY_SECONDS = 2.0
 """A caller from elsewhere waits this long for an inspection; mostly the question is there sooner."""
-BIG_RESULT_CHARACTERS = 256 * 1024
+BIG_RESULT_CHARACTERS = 64 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250
 NO_REASON = "The client gave no reason."
@@ -231,7 +231,7 @@ class ToolExecutor:
                 client_id=client_id,
                 result=result,
                 result_hash=hashlib.sha256(raw.encode()).hexdigest(),
-                error=mask_text(error) if error is not None else None,
+                error=mask_start(error, MAX_ERROR_CHARACTERS) if error is not None else None,
                 error_type=error_type,
                 duration_ms=report.duration_ms,
             )

@@ -29,7 +29,7 @@ MAX_SHOWN_CONTENT = 16 * 1024
 _EDGE = MAX_SHOWN_CONTENT // 2
 _CONTEXT = 64 * 1024
 """How much around a shown piece is looked at for secrets that begin or end outside it."""
-_MASK_WHOLE = 256 * 1024
+_MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_REASONS = 5
 MAX_TOLD_CONTENT = 300
 

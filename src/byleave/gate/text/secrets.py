@@ -42,6 +42,7 @@ __all__ = [
     "cover_inert",
     "cover_nothing",
     "mask_arguments",
+    "mask_start",
     "mask_text",
     "mask_value",
 ]
@@ -305,6 +306,17 @@ class MaskedStream:
             return f"{WITHHELD}\n"
         # What came before is there to explain; when masking changed it, the new text has to speak for itself.
         return whole[len(known) :] if whole.startswith(known) else mask_text(text)
+
+
+def mask_start(text: str, most: int, cover: Cover = cover) -> str:
+    """The first `most` characters of the masked text, at a cost that does not grow with its length.
+
+    The text is cut where no secret stands, and to `most` after masking: half a secret no longer looks like one.
+    """
+    start = text[: most + 4 * _LONGEST_SECRET]
+    if len(start) < len(text):
+        start = start[: _safe_cut(start)]
+    return mask_text(start, cover)[:most]
 
 
 def _end_of_lines(text: str) -> int:

@@ -52,9 +52,10 @@ class McpSessions:
         self._server = byleave_server_for(self._caller)
         self._agents: dict[tuple[str, str], _Keeper] = {}
 
-    async def answer(self, principal: Principal, project_id: str) -> Response:
-        """The response to one request of an agent about a project of its user."""
-        return _McpResponse(self._parts, await self._keeper((principal.user_id, principal.agent_id)), project_id)
+    async def answer(self, principal: Principal, project_id: str, message: bytes) -> Response:
+        """The response to one request of an agent about a project of its user; `message` is its body, checked."""
+        keeper = await self._keeper((principal.user_id, principal.agent_id))
+        return _McpResponse(self._parts, keeper, project_id, message)
 
     async def close(self) -> None:
         for keeper in list(self._agents.values()):
@@ -155,6 +156,16 @@ class _Keeper:
             await self._stop.wait()
 
 
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A body that was read already, then what else comes: the end of the connection."""
+    left = [body]
+
+    async def next_message() -> Message:
+        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+
+    return next_message
+
+
 async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -166,16 +177,17 @@ async def _unheard(message: Message) -> None:
 class _McpResponse(Response):
     """Lets the library answer; ends when the server closes."""
 
-    def __init__(self, parts: Services, keeper: _Keeper, project_id: str) -> None:
+    def __init__(self, parts: Services, keeper: _Keeper, project_id: str, message: bytes) -> None:
         self._parts = parts
         self._keeper = keeper
         self._project_id = project_id
+        self._message = message
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[PROJECT] = self._project_id
         sent = _Sent(send)
-        answering = asyncio.ensure_future(self._keeper.handle(scope, receive, sent))
+        answering = asyncio.ensure_future(self._keeper.handle(scope, _replayed(self._message, receive), sent))
         closing = asyncio.ensure_future(self._parts.closing.wait())
         self._keeper.busy += 1
         try:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -16,11 +17,11 @@ import structlog
 from byleave.bus import Bus
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
-from byleave.protocol.wire import later, moment, timestamp
+from byleave.protocol.wire import later, moment, now, timestamp
 from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
 from byleave.store.approvals import close_pending, overdue_approvals, time_out
 from byleave.store.database import Transaction
-from byleave.store.executions import next_deadline, overdue_executions
+from byleave.store.executions import next_deadline, overdue_executions, overdue_projects
 from byleave.store.ledger import Ledger
 from byleave.store.transitions import DEADLINES_TOPIC, Waits, execution_topic
 
@@ -54,20 +55,34 @@ async def expire(
     are left to them yet, as they may be about to report; None: all clients.
     """
 
-    def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
+    def work(transaction: Transaction, project_id: str) -> list[ExecutionRow]:
         ended: list[ExecutionRow] = []
-        for execution in overdue_executions(transaction, spared):
-            with Ledger(transaction, execution.project_id) as ledger:
+        with Ledger(transaction, project_id) as ledger:
+            for execution in overdue_executions(transaction, spared, project_id):
                 if execution.client_id in connected and _may_wait_on(execution, transaction.now, store.waits):
                     transitions.queue(ledger, execution, store.waits)
                 else:
                     ended.append(_expire(ledger, execution, connected))
-        for approval in overdue_approvals(transaction):  # those that stand alone
-            with Ledger(transaction, approval.project_id) as ledger:
+            for approval in overdue_approvals(transaction, project_id):  # those that stand alone
                 time_out(ledger, approval)
-        return ended, next_deadline(transaction, spared)
+        return ended
 
-    return await store.database.write(work)
+    database = store.database
+    projects = await database.write(lambda transaction: overdue_projects(transaction, spared))
+    # A unit for each: a project whose record is damaged must not keep the deadlines of all others.
+    units = (database.write(partial(work, project_id=project_id)) for project_id in projects)
+    ended: list[ExecutionRow] = []
+    failed = False
+    for project_id, outcome in zip(projects, await asyncio.gather(*units, return_exceptions=True), strict=True):
+        if isinstance(outcome, STORAGE_ERRORS):
+            raise outcome
+        if isinstance(outcome, BaseException):
+            failed = True
+            log.error("deadlines of a project could not be checked", project_id=project_id, exc_info=outcome)
+        else:
+            ended += outcome
+    upcoming = await database.write(lambda transaction: next_deadline(transaction, spared))
+    return ended, later(now(), LOOK_AGAIN_SECONDS) if failed else upcoming
 
 
 def _may_wait_on(execution: ExecutionRow, now: str, waits: Waits) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.executions import NUMBER_DIGITS, agent_name
+from byleave.protocol.executions import NUMBER_DIGITS, UNNAMED, agent_name
 from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
@@ -285,7 +285,7 @@ def _principal(claims: dict[str, Any], token: str) -> Principal:
     signed = hashlib.sha256(token.rpartition(".")[0].encode()).hexdigest()
     name, token_id = claims.get("agent"), claims.get("jti")
     if not isinstance(name, str) or not AGENT_NAME.fullmatch(name):
-        name = "agent"
+        name = UNNAMED
     return Principal(
         user,
         scopes,

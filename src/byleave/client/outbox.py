@@ -173,7 +173,7 @@ class Outbox:
                 leaving = {tool_id: self._ready.pop(tool_id) for tool_id in list(self._ready)[:MAX_BATCH]}
                 reports = {tool_id: body for tool_id, (body, _) in leaving.items()}
                 accepted: set[str] = set()
-                # Whatever went wrong: each is posted alone then, and finds out.
+                # After any error each is posted alone, and gets its own answer.
                 with contextlib.suppress(ByleaveError):
                     accepted.update((await self._link.post_results(self._project_id, reports)).accepted)
                 for tool_id, (_, future) in leaving.items():

@@ -21,6 +21,7 @@ from .grants import Grants
 from .ledger import Feed, adopt, is_own_record, reseal, write_batch
 from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
+from .retention import Retention
 from .runs import Runs
 from .sqlite import SqliteDatabase, SqliteTransaction
 from .transitions import Waits
@@ -46,6 +47,7 @@ class Store:
         self.feed = Feed(database)
         self.audit = Audit(database)
         self.undos = Undos(database)
+        self.retention = Retention(database)
         self.sign_ins = SignIns(database)
 
     @classmethod

@@ -134,7 +134,8 @@ async def stream(
     ] = None,
 ) -> Response:
     """Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With
-    `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. A
+    `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. Where
+    some of it was removed by age, it begins with `feed.gap` under your number, and goes on with what is left. A
     number that was never given starts now too; something that is no number is a 400. A comment line comes at
     least every heartbeat. With `client`, executions of the project are signalled on this stream. It ends with
     the token or the sign-in it was opened with."""

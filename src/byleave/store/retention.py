@@ -26,7 +26,7 @@ STEP_CHARACTERS = 256 * 1024
 """A step with more text than this holds one row, and gets a thread to itself."""
 LOOKED_AT = 1000
 """Rows of one read."""
-VACUUM_PAGES = 64
+VACUUM_PAGES = 16
 """Pages given back in one step."""
 UNREVIEWED_KEPT = 50
 """Newest unreviewed changes that are kept, of each project and tool; `calls.grants` looks at no more."""

@@ -111,6 +111,10 @@ class Store:
             database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
 
+    async def is_own(self) -> bool:
+        """True if the record was sealed with this secret: anything written with another one breaks its chain."""
+        return await self.database.read(is_own_record)
+
     async def check_writable(self) -> None:
         """Write one page with its old content, to raise any error that keeps the record from being written.
 

@@ -133,10 +133,10 @@ async def _give_back(store: Store) -> None:
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise CallerError("Nobody can be asked here; nothing was removed.", hint="--yes removes without asking")
-    sys.stderr.write("Remove this for good? [y/N] ")
-    sys.stderr.flush()
     with suppress(termios.error):
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input typed before the question
+    sys.stderr.write("Remove this for good? [y/N] ")
+    sys.stderr.flush()
     answer = sys.stdin.readline()
     if not answer:  # the input was closed: end the line of the question
         say("")

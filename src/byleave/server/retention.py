@@ -20,9 +20,9 @@ log = structlog.stdlib.get_logger(__name__)
 HOUR_SECONDS = 3600.0
 DAY_SECONDS = 24 * 3600.0
 MEGABYTE = 1024 * 1024
-REST_FACTOR = 4.0
-"""A pause is so many times as long as the step before it: four fifths of the time are left to calls."""
-SHORTEST_REST_SECONDS = 0.01
+REST_FACTOR = 9.0
+"""A pause is so many times as long as the step before it: nine tenths of the time are left to calls."""
+SHORTEST_REST_SECONDS = 0.05
 KEPT_FREE_BYTES = 4 * MEGABYTE
 """Free pages that are not given back: the next calls need them."""
 

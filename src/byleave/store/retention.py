@@ -19,12 +19,12 @@ from .database import Database, Row, Transaction
 from .ledger import PRUNED, Feed, Ledger, row_digest
 from .transitions import OPEN
 
-STEP_ROWS = 50
+STEP_ROWS = 25
 """Most calls or questions of one step: a few milliseconds on the event loop, in a record of any length."""
 STEP_EVENTS = 200
 STEP_CHARACTERS = 256 * 1024
 """A step with more text than this holds one row, and gets a thread to itself."""
-LOOKED_AT = 1000
+LOOKED_AT = 500
 """Rows of one read."""
 VACUUM_PAGES = 16
 """Pages given back in one step."""
@@ -164,7 +164,7 @@ class Retention:
         return found
 
     async def prune(self, before: str, *, actor: str = "server") -> AsyncIterator[Removed]:
-        """Remove what ended before a moment; yields what each committed step removed."""
+        """Remove what ended before a moment; yields what each committed step removed, and after each look."""
         kept = await self._kept()
         async for calls in self._calls(before, kept):
             for step in _steps(calls):
@@ -173,13 +173,15 @@ class Retention:
                     relaxed=True,  # a removal that a power cut undoes is done again
                     heavy=step.heavy,
                 )
+            yield Removed()
         for project_id in await self._projects():
-            last = await self._feed.before(project_id, before)
-            events = STEP_EVENTS
-            while events == STEP_EVENTS:
+            gone, last = (await self._feed.span(project_id))[0], await self._feed.before(project_id, before)
+            while gone < last:
+                upto = min(last, gone + STEP_EVENTS)  # numbers have no gaps
                 events = await self._database.write(
-                    lambda transaction, ids=(project_id, last): _remove_events(transaction, *ids), relaxed=True
+                    lambda transaction, ids=(project_id, upto): _remove_events(transaction, *ids), relaxed=True
                 )
+                gone = upto
                 yield Removed(events=events)
         async for approvals in self._approvals(before, kept):
             for step in _steps(approvals):
@@ -188,6 +190,7 @@ class Retention:
                     relaxed=True,
                     heavy=step.heavy,
                 )
+            yield Removed()
 
     async def prune_to(self, most_bytes: int, *, actor: str = "server") -> AsyncIterator[Removed]:
         """Remove the oldest until the record fits, but nothing of the last day; yields as `prune` does."""
@@ -222,7 +225,7 @@ class Retention:
 
     async def _calls(self, before: str, kept: _Kept) -> AsyncIterator[list[_Found]]:
         """Calls that may go, each user's oldest first."""
-        user: str | None = ""
+        user = await self._database.read(lambda transaction: _next_user(transaction, ""))
         while user is not None:
             place: tuple[str, str] | None = ("", "")
             while place is not None:
@@ -374,9 +377,8 @@ def _tell(transaction: Transaction, project_id: str, was: Mapping[str, str], bef
 
 def _remove_events(transaction: Transaction, project_id: str, last: int) -> int:
     return transaction.change(
-        "DELETE FROM events WHERE project_id = :project_id AND seq IN (SELECT seq FROM events "
-        "WHERE project_id = :project_id AND seq <= :last ORDER BY seq LIMIT :most)",
-        {"project_id": project_id, "last": last, "most": STEP_EVENTS},
+        "DELETE FROM events WHERE project_id = :project_id AND seq <= :last",
+        {"project_id": project_id, "last": last},
     )
 
 

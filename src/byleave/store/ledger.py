@@ -16,6 +16,7 @@ slow; events beyond it are not even loaded.
 import hashlib
 import hmac
 import json
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -74,27 +75,28 @@ def row_digest(table: str, row: Mapping[str, Any]) -> str:
     """Digest of the covered columns of a row."""
     # By number: `sqlite3.Row` searches its names one by one.
     values = tuple(row.values()) if isinstance(row, dict) else tuple(cast("Iterable[Any]", row))
-    parts: list[str] = []
-    for number, name in _digest_order(table, tuple(row.keys())):
-        value = values[number] if name else table
-        if value is None:
-            continue
-        # A type that none of our columns has was written by somebody else, and changes the digest.
-        text = value if isinstance(value, str) else str(int(value)) if isinstance(value, int) else repr(value)
-        if not name:
-            parts.append(text)
-        elif len(text) > LONG_CHARACTERS:
-            parts.append(f"{name}#{hashlib.sha256(text.encode()).hexdigest()}")
-        else:
-            parts.append(f"{name}:{len(text)}:{text}")
+    order = _digest_order(table, tuple(row.keys()))
+    parts = [_part(name, value) for number, name in order if (value := values[number]) is not None]
+    insort(parts, table)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _part(name: str, value: Any) -> str:
+    """A column in a digest."""
+    if value.__class__ is not str:
+        # A type that none of our columns has was written by somebody else, and changes the digest.
+        value = str(int(value)) if isinstance(value, int) else value if isinstance(value, str) else repr(value)
+    size = len(value)
+    if size > LONG_CHARACTERS:
+        return f"{name}#{hashlib.sha256(value.encode()).hexdigest()}"
+    return f"{name}:{size}:{value}"
 
 
 @lru_cache
 def _digest_order(table: str, names: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
-    """The covered columns, number and name, in the order of a digest; an empty name stands for the table's own."""
+    """Numbers and names of the covered columns in the order of a digest, which is that of its sorted parts."""
     covered = [(f"{name}:", number, name) for number, name in enumerate(names) if name not in NOT_COVERED[table]]
-    return tuple((number, name) for _, number, name in sorted([*covered, (table, 0, "")]))
+    return tuple((number, name) for _, number, name in sorted(covered))
 
 
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:

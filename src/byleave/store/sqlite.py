@@ -451,7 +451,12 @@ class SqliteDatabase:
                     return len(units) == 1
             else:
                 unit.hints = transaction.hints
-        self._before_commit(SqliteTransaction(connection, moment, self._seal_keys, batch))
+        try:
+            self._before_commit(SqliteTransaction(connection, moment, self._seal_keys, batch))
+        except sqlite3.IntegrityError as error:  # a row from outside is in the way of one unit's
+            connection.execute("ROLLBACK")
+            units[0].error, units[0].hints = self._sorted(error), []
+            return len(units) == 1
         connection.execute("COMMIT")
         return True
 

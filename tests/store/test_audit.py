@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -224,6 +225,86 @@ async def test_a_tail_that_was_cut_off_with_its_rows_is_found_also_after_more_wa
     (check,) = await records.store.audit.verify()
     assert check.fault is not None
     assert "before record 6 somebody other than this server" in check.fault
+
+
+def hide_from_index(records: Records, index: str, forging: str) -> None:
+    """Change a table while SQLite does not know one of its indexes, which then shows what was there before."""
+    database = records.store.database
+    assert isinstance(database, SqliteDatabase)
+
+    def change(statement: str, values: tuple[object, ...], *, schema: bool) -> None:
+        with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
+            if schema:
+                version = connection.execute("PRAGMA schema_version").fetchone()[0]
+                connection.execute("PRAGMA writable_schema = ON")
+                connection.execute(f"PRAGMA schema_version = {version + 1}")
+                connection.execute(statement, values)
+            else:
+                connection.executescript(statement)
+
+    with closing(sqlite3.connect(database.path)) as connection:
+        row = connection.execute("SELECT * FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+    change("DELETE FROM sqlite_master WHERE name = ?", (index,), schema=True)
+    change(forging, (), schema=False)
+    change("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row, schema=True)
+
+
+@pytest.mark.parametrize(
+    ("index", "forging"),
+    [
+        (
+            "ix_tool_executions_project",
+            "CREATE TEMP TABLE t AS SELECT * FROM tool_executions WHERE id = 'a'; UPDATE t SET id = 'forged'; "
+            "INSERT INTO tool_executions SELECT * FROM t",
+        ),
+        (
+            "ix_messages_project",
+            "CREATE TEMP TABLE t AS SELECT * FROM messages; UPDATE t SET id = 'msg_forged', position = 9; "
+            "INSERT INTO messages SELECT * FROM t",
+        ),
+    ],
+)
+async def test_a_row_that_an_index_does_not_show_is_found(records: Records, index: str, forging: str) -> None:
+    await fill_every_table(records)
+    hide_from_index(records, index, forging)
+    assert any("the file is not sound: row " in (check.fault or "") for check in await records.store.audit.verify())
+    check = await records.store.audit.verify_project(records.project.id)
+    assert "the file is not sound: row " in (check.fault or "")
+
+
+@pytest.mark.parametrize(
+    ("tampering", "name"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON messages BEGIN DELETE FROM messages; END", "trigger t"),
+        ("CREATE VIEW v AS SELECT 1", "view v"),
+        ("CREATE TABLE more (id)", "table more"),
+        ("CREATE INDEX ix_more ON messages (content)", "index ix_more"),
+        ("DROP INDEX ix_messages_project", "index ix_messages_project"),
+        (
+            "DROP INDEX ix_messages_project; CREATE INDEX ix_messages_project ON messages (project_id, id) where(0)",
+            "index ix_messages_project",
+        ),
+        (
+            "DROP INDEX ix_grants_session; CREATE INDEX ix_grants_session ON grants (session_id) where(0) "
+            "-- WHERE revoked_at IS NULL",
+            "index ix_grants_session",
+        ),
+        ("ALTER TABLE messages ADD COLUMN more TEXT", "table messages"),
+        ("ALTER TABLE messages ADD COLUMN more AS ('x')", "table messages"),
+        ("PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'content TEXT NOT NULL', "
+         "'content TEXT NOT NULL COLLATE NOCASE') WHERE name = 'messages'", "table messages"),
+    ],
+)  # fmt: skip
+async def test_tables_that_are_not_ours_are_found(records: Records, tampering: str, name: str) -> None:
+    await fill_every_table(records)
+    fault = f"the {name} is not as this server made it"
+    assert fault in await whole_then_broken(records, tampering)
+    assert fault in ((await records.store.audit.verify_project(records.project.id)).fault or "")
+
+
+async def test_statistics_of_sqlite_are_no_fault(records: Records) -> None:
+    await fill_every_table(records)
+    assert await whole_then_broken(records, "ANALYZE") == "whole"
 
 
 async def test_another_secret_is_no_fault_once_the_one_before_it_was_named(

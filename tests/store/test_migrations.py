@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.config import Config
@@ -22,36 +21,24 @@ from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
 from byleave.store.ledger import GENESIS, adopt, link_hash
-from byleave.store.migrations import COVERED_SINCE, HERE, NEWEST, REVISIONS, bring_up_to_date, stored_revision, upgrade
+from byleave.store.migrations import (
+    COVERED_SINCE,
+    HERE,
+    NEWEST,
+    REVISIONS,
+    bring_up_to_date,
+    objects,
+    stored_revision,
+    upgrade,
+)
 from byleave.store.records import AuditRecord
 from byleave.store.sqlite import SqliteTransaction
 from harness.records import SEAL_KEYS
 
 
-def _structure(path: Path) -> dict[str, object]:
-    """Tables and indexes, whatever the order of columns and the way they were written down."""
+def _objects(path: Path) -> dict[str, object]:
     with closing(sqlite3.connect(path)) as connection:
-
-        def pragma(name: str, of: str) -> list[Any]:
-            return connection.execute(f"PRAGMA {name}({of})").fetchall()
-
-        def index(name: str, unique: int, origin: str) -> tuple[object, ...]:
-            made = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] or ""
-            columns = [(column[2:]) for column in pragma("index_xinfo", name) if column[5]]
-            return unique, origin, columns, " ".join(made.partition(" WHERE ")[2].split())
-
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        return {
-            table: (
-                sorted(column[1:] for column in pragma("table_info", table)),
-                sorted(key[2:] for key in pragma("foreign_key_list", table)),
-                {
-                    name: index(name, unique, origin)
-                    for _, name, unique, origin, _ in pragma("index_list", table)
-                },
-            )
-            for (table,) in tables
-        }  # fmt: skip
+        return objects(lambda sql, values: connection.execute(sql, values).fetchall())
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -60,7 +47,7 @@ async def test_a_record_of_any_version_gets_exactly_the_tables_of_a_new_one(tmp_
     data = old_record(path, revision, calls=3)
     assert await _start(tmp_path) == [None]
     bring_up_to_date(fresh)
-    assert _structure(path) == _structure(fresh)
+    assert _objects(path) == _objects(fresh)
     assert (_data(path), stored_revision(path), stored_revision(fresh)) == (data, NEWEST, NEWEST)
 
 
@@ -232,7 +219,7 @@ def test_a_record_with_data_survives_a_migration_that_is_killed_at_any_moment(tm
         _migrate(home, lambda left=left: os.kill(os.getpid(), signal.SIGKILL) if next(left, None) is None else None)
         assert stored_revision(home / "byleave.db") == "0001", (seed, number)
         assert asyncio.run(_start(home)) == [None], (seed, number)
-        assert _structure(home / "byleave.db") == _structure(tmp_path / "whole" / "byleave.db"), (seed, number)
+        assert _objects(home / "byleave.db") == _objects(tmp_path / "whole" / "byleave.db"), (seed, number)
         assert stored_revision(home / "byleave.db") == NEWEST, (seed, number)
         assert _data(home / "byleave.db") == data, (seed, number)
 

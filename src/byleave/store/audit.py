@@ -27,6 +27,7 @@ from .ledger import (
     row_digest,
     rows_of,
 )
+from .migrations import objects, own_objects
 from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
@@ -87,16 +88,28 @@ class Audit:
             rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
             return [row["project_id"] for row in rows]
 
+        fault = await self._file_fault()
+        found = [] if fault is None else [ChainCheck("", 0, "", fault)]
         try:
             projects = await self._database.read(work)
         except sqlite3.Error as error:
-            return [ChainCheck("", 0, "", f"the record cannot be read: {error}")]
-        found = [await self.verify_project(project_id) for project_id in projects]
+            return [*found, ChainCheck("", 0, "", f"the record cannot be read: {error}")]
+        found += [await self._verify_chain(project_id) for project_id in projects]
         fault = await self._database.read(_list_fault)
         return found if fault is None else [*found, ChainCheck("", len(projects), "", fault)]
 
     async def verify_project(self, project_id: str) -> ChainCheck:
-        """Check one project's chain, and the project's rows against it."""
+        """Check the file, one project's chain, and the project's rows against it."""
+        fault = await self._file_fault()
+        return await self._verify_chain(project_id) if fault is None else ChainCheck(project_id, 0, "", fault)
+
+    async def _file_fault(self) -> str | None:
+        try:
+            return await self._database.read(_file_fault)
+        except sqlite3.Error as error:
+            return f"the file is not sound: {error}"
+
+    async def _verify_chain(self, project_id: str) -> ChainCheck:
         proof, fault = _Proof(project_id), None
         try:
             await self._database.read(proof.begin)
@@ -227,6 +240,18 @@ class _Proof:
             raise _Fault("the last record is not the one the project remembers")
         if not is_sealed(transaction, self.project_id, feed):
             raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
+
+
+def _file_fault(transaction: Transaction) -> str | None:
+    """What SQLite finds wrong with the file: rows are read through indexes, which must show all there is."""
+    (told,) = transaction.all("PRAGMA integrity_check(1)")
+    if told["integrity_check"] != "ok":
+        return f"the file is not sound: {told['integrity_check']}"
+    found, own = objects(transaction.all), own_objects()
+    for name in sorted(found.keys() | own.keys()):
+        if found.get(name) != own.get(name):
+            return f"the {name} is not as this server made it"
+    return None
 
 
 def _list_fault(transaction: Transaction) -> str | None:

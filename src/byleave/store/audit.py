@@ -1,31 +1,33 @@
 """The audit chain: reading it, and proving that nobody changed it or the rows it covers.
 
-Verification recomputes every hash from the first record on, holds the head against the project's counter row and the
-seal on it, and each row of the project against the digest its last link carries, both ways: a row that was changed,
-removed or slipped in shows as a changed, removed, inserted or reordered record does. What it cannot show by itself is
-a whole database that was put back as it was earlier, or rewritten by somebody who also holds the server's secret: keep
-the printed heads somewhere else for that. A chain of any length is read and hashed a piece at a time beside the event
-loop, so that others are served in between.
+Verification has SQLite check the file, recomputes every hash from the first record on, holds the head against the
+project's counter row and the seal on it, all heads against the seal on them together, and each row of the project
+against the digest its last link carries, both ways: a row that was changed, removed or slipped in shows as a changed,
+removed, inserted or reordered record does. What it cannot show by itself is a whole database that was put back as it
+was earlier, or rewritten by somebody who also holds the server's secret: keep the printed heads somewhere else for
+that. A chain of any length is read and hashed a piece at a time beside the event loop, so that others are served in
+between.
 """
 
 import json
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from .database import Database, Transaction
 from .ledger import (
     ADOPTED,
     GENESIS,
+    JOINED,
     NOT_COVERED,
-    PROJECTS,
     UNSEALED,
+    heads_of_all,
     is_sealed,
-    is_true_list,
     link_hash,
-    listed_projects,
     row_digest,
     rows_of,
+    sealed_value,
 )
 from .migrations import objects, own_objects
 from .records import AuditRecord, audit_record, columns
@@ -88,26 +90,29 @@ class Audit:
             rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
             return [row["project_id"] for row in rows]
 
-        fault = await self._file_fault()
+        fault = await self._fault(_file_fault)
         found = [] if fault is None else [ChainCheck("", 0, "", fault)]
         try:
             projects = await self._database.read(work)
         except sqlite3.Error as error:
             return [*found, ChainCheck("", 0, "", f"the record cannot be read: {error}")]
         found += [await self._verify_chain(project_id) for project_id in projects]
-        fault = await self._database.read(_list_fault)
+        fault = await self._fault(_heads_fault)
         return found if fault is None else [*found, ChainCheck("", len(projects), "", fault)]
 
     async def verify_project(self, project_id: str) -> ChainCheck:
-        """Check the file, one project's chain, and the project's rows against it."""
-        fault = await self._file_fault()
-        return await self._verify_chain(project_id) if fault is None else ChainCheck(project_id, 0, "", fault)
+        """Check the file, one project's chain, the project's rows against it, and its head among all."""
+        fault = await self._fault(_file_fault)
+        if fault is not None:
+            return ChainCheck(project_id, 0, "", fault)
+        found = await self._verify_chain(project_id)
+        return found if found.fault is not None else replace(found, fault=await self._fault(_heads_fault))
 
-    async def _file_fault(self) -> str | None:
+    async def _fault(self, find: Callable[[Transaction], str | None]) -> str | None:
         try:
-            return await self._database.read(_file_fault)
-        except sqlite3.Error as error:
-            return f"the file is not sound: {error}"
+            return await self._database.read(find)
+        except (sqlite3.Error, TypeError) as error:
+            return f"the record cannot be read: {error}"
 
     async def _verify_chain(self, project_id: str) -> ChainCheck:
         proof, fault = _Proof(project_id), None
@@ -141,6 +146,7 @@ class _Proof:
         self.position = 0
         self.head = GENESIS
         self.since: str | None = None
+        self._joined = False
         self._rows: dict[str, bytes] = {}
         """The digest that each row should have: every row that was ever covered, since none is ever removed."""
         self._unmet: set[str] = set()
@@ -194,7 +200,9 @@ class _Proof:
 
     def _cover(self, record: AuditRecord) -> str | None:
         if record.action == UNSEALED:
-            return f"before record {record.seq} somebody other than this server changed the chain's end"
+            return (
+                f"before record {record.seq} somebody other than this server changed the end of this chain or another"
+            )
         try:
             detail = json.loads(record.detail)
             was, rows = (
@@ -203,6 +211,10 @@ class _Proof:
             )
         except (ValueError, TypeError, AttributeError):
             return f"record {record.seq} cannot be read"
+        if record.action == JOINED:
+            if self._joined:
+                return f"before record {record.seq} somebody made the record look like an old one"
+            self._joined = True
         if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
             return f"record {record.seq} takes in rows that were covered before"
         # A row from outside was never covered; one that was removed comes again as if it were new.
@@ -254,11 +266,13 @@ def _file_fault(transaction: Transaction) -> str | None:
     return None
 
 
-def _list_fault(transaction: Transaction) -> str | None:
-    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
-    if known is None or not is_true_list(transaction, known) or known["value"] != listed_projects(transaction):
-        return "the projects are not those this server made: one is gone, or was slipped in"
-    return None
+def _heads_fault(transaction: Transaction) -> str | None:
+    if sealed_value(transaction) == heads_of_all(transaction):
+        return None
+    return (
+        "the chains' ends together are not those this server wrote: "
+        "one is older than the others, or a project is gone or was slipped in"
+    )
 
 
 def _after(transaction: Transaction, project_id: str, after: int, limit: int) -> list[AuditRecord]:

@@ -27,10 +27,12 @@ STATISTICS = ("sqlite_stat1", "sqlite_stat4")
 """Made by ANALYZE, which any operator may run."""
 
 
-def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = lambda connection: None) -> None:
+def bring_up_to_date(
+    path: Path, take_in: Callable[[sqlite3.Connection, str | None], None] = lambda connection, revision: None
+) -> None:
     """Make or migrate the tables of an SQLite file that nobody else has open.
 
-    `adopt` adds the rows of a new or older record to its chain, in the same transaction.
+    `take_in` seals a new or older record in the same transaction; it gets the revision that the record had.
     """
     stored = stored_revision(path)
     if stored is None:
@@ -38,10 +40,10 @@ def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = l
             # One transaction: all tables or none.
             connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
             connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))
-            adopt(connection)
+            take_in(connection, None)
             connection.execute("COMMIT")
     elif stored != NEWEST:
-        upgrade(f"sqlite:///{path}", finish=adopt if stored < COVERED_SINCE else None)
+        upgrade(f"sqlite:///{path}", finish=lambda connection: take_in(connection, stored))
 
 
 def stored_revision(path: Path) -> str | None:

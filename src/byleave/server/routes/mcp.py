@@ -80,7 +80,7 @@ for path, endpoint, again in (("/mcp/{project_id}", answer_mcp, ""), ("/mcp", an
             "Speak MCP",
             "One JSON-RPC message; the answer comes as JSON or as a stream.",
             "*/*",
-            (400, 404, 413, 415, 503),
+            (400, 404, 408, 413, 415, 429, 503),
         ),
         (
             "GET",
@@ -100,7 +100,11 @@ for path, endpoint, again in (("/mcp/{project_id}", answer_mcp, ""), ("/mcp", an
             summary=summary,
             description=f"{description} {WHICH}",
             response_class=Response,
-            responses={200: {"content": {kind: {"schema": {}}}}, **problems(*errors)},
+            responses={
+                200: {"content": {kind: {"schema": {}}}},
+                "default": {"description": "MCP's own answer: 202 to a notification, an error in JSON-RPC."},
+                **problems(*errors),
+            },
         )
 
 

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -234,15 +235,14 @@ async def test_tampering_before_pruning_stays_found(records: Records, tampering:
     assert fault in ((await faults(records))[0] or "")
 
 
-async def test_a_pruned_row_that_comes_back_is_found(records: Records) -> None:
+async def test_a_pruned_row_that_comes_back_is_found(records: Records, tmp_path: Path) -> None:
     await read_once(records, "old")
     records.clock.turn(5 * DAY)
-    database = records.store.database
-    assert isinstance(database, SqliteDatabase)
-    tamper(records, "CREATE TABLE aside AS SELECT * FROM tool_executions")
+    attach = f"ATTACH '{tmp_path / 'aside.db'}' AS aside"
+    tamper(records, attach, "CREATE TABLE aside.kept AS SELECT * FROM tool_executions")
     await prune(records, 1)
     assert await faults(records) == [None]
-    tamper(records, "INSERT INTO tool_executions SELECT * FROM aside")
+    tamper(records, attach, "INSERT INTO tool_executions SELECT * FROM aside.kept")
     assert await faults(records) == ["the row 'old' of tool_executions is not in the chain"]
 
 

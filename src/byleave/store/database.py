@@ -38,8 +38,10 @@ class Batch:
     links: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     heads: dict[str, Head] = field(default_factory=dict[str, Head])
     """Heads by project, as they will be once the batch is written."""
-    sealed: set[str] = field(default_factory=set[str])
-    """Projects whose chain grows, and so gets a new seal."""
+    sealed: dict[str, Head] = field(default_factory=dict[str, Head])
+    """Projects whose chain grows, and so gets a new seal; each with its head as this commit found it."""
+    all_heads: str = ""
+    """Digest of all projects' heads as this process wrote it last; empty before its first commit."""
 
 
 class Transaction(Protocol):

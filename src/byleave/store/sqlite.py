@@ -319,6 +319,7 @@ class SqliteDatabase:
         self._pause_is_due = False
         self._heavy: asyncio.Future[Any] | None = None
         self._closed = False
+        self._all_heads = ""
         self.failure: OSError | None = None
         """The failed flush after which nothing is written any more."""
         self.damage: DamagedError | None = None
@@ -434,7 +435,7 @@ class SqliteDatabase:
 
     def _commit_together(self, units: list[_Unit]) -> bool:
         """Run units in one transaction. False, with nothing done, if one fails after a change and is not alone."""
-        connection, batch, moment = self._writer, Batch(), self._clock()
+        connection, batch, moment = self._writer, Batch(all_heads=self._all_heads), self._clock()
         connection.execute("BEGIN IMMEDIATE")
         for unit in units:
             transaction = SqliteTransaction(connection, moment, self._seal_keys, batch)
@@ -458,6 +459,7 @@ class SqliteDatabase:
             units[0].error, units[0].hints = self._sorted(error), []
             return len(units) == 1
         connection.execute("COMMIT")
+        self._all_heads = batch.all_heads
         return True
 
     def _settle(self, batch: list[_Unit]) -> None:

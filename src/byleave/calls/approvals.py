@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from byleave.bus import Bus, Presence
-from byleave.gate import cover_inert, describe, shown_params
+from byleave.gate import describe, question_cover, shown_params
 from byleave.gate.text.render import Write, full_text, write_change
+from byleave.gate.text.secrets import cover_nothing
 from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, WriteChange
 from byleave.protocol.errors import ConflictError, NotFound
@@ -302,10 +303,10 @@ class ApprovalManager:
                 session_id=session_id,
                 agent_id=None if agent_id is None else str(agent_id),
                 tool_name=tool_name,
-                tool_params=shown_params(tool_name, tool_params, cover_inert),
+                tool_params=shown_params(tool_name, tool_params, question_cover(tool_params)),
                 digest=call_digest(tool_name, tool_params, project_id),
                 risk_level=risk_level,
-                description=describe(tool_name, tool_params, verdict),
+                description=describe(tool_name, tool_params, verdict, question_cover(tool_params)),
                 timeout_seconds=timeout_seconds,
             )
         )
@@ -378,7 +379,9 @@ class ApprovalManager:
         for tool_id in approval.tool_ids:
             row = await self._store.executions.get(tool_id, user_id=user_id)
             if row.true_params is not None:
-                text = await asyncio.to_thread(full_text, row.tool_name, json.loads(row.true_params), reveal=reveal)
+                params, seen = json.loads(row.true_params), approval.inspection.files if approval.inspection else []
+                cover = cover_nothing if reveal else question_cover(params, seen[0].path if seen else None)
+                text = await asyncio.to_thread(full_text, row.tool_name, params, cover)
                 return WholeCall(approval_id=approval_id, text=text)
         raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
 
@@ -395,7 +398,8 @@ class ApprovalManager:
             content = None  # the record has only a part of it
         seen = row.inspection.files[0] if row.inspection and row.inspection.files else None
         text = kept if kept is not None or seen is None else seen.text
-        write = Write(path or ".", shown.get("mode") == "append", content, seen, text)
+        cover = question_cover({"path": path, "content": content}, seen.path if seen else None)
+        write = Write(path or ".", shown.get("mode") == "append", content, seen, text, cover)
         return WriteChange(
             approval_id=row.id,
             digest=row.digest,

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from byleave.gate import Judgement, check_path, cover_inert, describe, mask_text, mask_value, safe_text, shown_params
+from byleave.gate import (
+    Judgement,
+    check_path,
+    cover_key,
+    describe,
+    mask_text,
+    mask_value,
+    question_cover,
+    safe_text,
+    shown_params,
+)
 from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
@@ -68,10 +78,11 @@ def question_for(
     tool_name: str, params: JsonObject, verdict: Verdict, settings: ServerSettings, *, workspace: str | None
 ) -> Question:
     """The question about a call that runs no file of the workspace, or that no client can inspect."""
-    lines = [describe(tool_name, params, verdict), *([NOT_LOOKED] if tool_name == "write_file" else [])]
+    cover = question_cover(params)
+    lines = [describe(tool_name, params, verdict, cover), *([NOT_LOOKED] if tool_name == "write_file" else [])]
     return Question(
         description="\n".join(lines),
-        tool_params=shown_params(tool_name, params, cover_inert),
+        tool_params=shown_params(tool_name, params, cover),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
         runs_code=runs_code(call_of(tool_name, params, None, workspace)),
@@ -90,25 +101,27 @@ def question_after_inspection(
 ) -> Question:
     """The question about a call that runs files, or replaces one. `written`: when an agent last wrote them."""
     params = json.loads(row.true_params or "{}")
+    is_write = row.tool_name == "write_file"
+    cover = question_cover(params, inspection.files[0].path if is_write else None)
     files = [
         file.model_copy(
             update={
-                "text": None if file.text is None else mask_text(file.text, cover_inert),
+                "text": None if file.text is None else mask_text(file.text, cover if is_write else cover_key),
                 "note": None if file.note is None else safe_text(mask_text(file.note))[:MAX_NOTE],
             }
         )
         for file in inspection.files
     ]
-    lines = [describe(row.tool_name, params, verdict)]
+    lines = [describe(row.tool_name, params, verdict, cover)]
     replaced = None
-    if row.tool_name == "write_file":
+    if is_write:
         lines += _replaced(files[0], params, written.get(files[0].path), workspace, now)
         replaced, files = _kept_apart(files[0])
     else:
         lines += _running(files, written, now)
     return Question(
         description="\n".join(lines),
-        tool_params=shown_params(row.tool_name, params, cover_inert),
+        tool_params=shown_params(row.tool_name, params, cover),
         timeout_seconds=_seconds(verdict.risk_level, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files) if files else None,

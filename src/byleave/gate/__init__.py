@@ -8,7 +8,15 @@ own packaged tables.
 from .commands.understood import UNKNOWN_COMMAND, UnderstoodCommand
 from .commands.validator import DEFAULT_COMMANDS, CommandValidator, understand
 from .gate import Gate, GateRules, Judgement, RiskAssessor, ToolValidator
-from .names import NameGlobs, protected_name, secret_globs, secret_name, trusted_globs, trusted_name
+from .names import (
+    NameGlobs,
+    protected_name,
+    question_cover,
+    secret_globs,
+    secret_name,
+    trusted_globs,
+    trusted_name,
+)
 from .paths import PathFinding, check_path
 from .policy.policy import (
     NO_POLICY,
@@ -22,7 +30,7 @@ from .policy.policy import (
     parse_policy,
 )
 from .text.render import describe, full_text, safe_text, shown_params
-from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, mask_start, mask_text, mask_value
+from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, cover_key, mask_start, mask_text, mask_value
 
 __all__ = [
     "DEFAULT_COMMANDS",
@@ -47,6 +55,7 @@ __all__ = [
     "UnderstoodCommand",
     "check_path",
     "cover_inert",
+    "cover_key",
     "declared_layers",
     "describe",
     "full_text",
@@ -55,6 +64,7 @@ __all__ = [
     "mask_value",
     "parse_policy",
     "protected_name",
+    "question_cover",
     "safe_text",
     "secret_globs",
     "secret_name",

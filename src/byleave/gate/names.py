@@ -20,10 +20,11 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from byleave.protocol.verdicts import Finding, VerdictLevel
+from byleave.protocol.wire import JsonObject
 
 from .paths import MAX_NAME_BYTES, quoted
 from .text.characters import plain_form
-from .text.secrets import MASK_PREFIX
+from .text.secrets import MASK_PREFIX, Cover, cover_inert, cover_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +349,26 @@ def source_kind(path: str) -> str | None:
     stem, dot, ending = names_of(path)[-1].rpartition(".")
     is_source = bool(stem and dot) and f".{ending}" in SOURCE_EXTENSIONS and trusted_name(path) is None
     return f".{ending}" if is_source else None
+
+
+_OBEYED_SETTINGS = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
+
+
+def question_cover(params: JsonObject, real: str | None = None) -> Cover:
+    """What covers secrets in a question: in content that may run only keys. `real`: the file behind all links."""
+    path, content = params.get("path"), params.get("content")
+    if not isinstance(path, str) or not isinstance(content, str):
+        return cover_inert
+    are_settings = _secret_settings(path) and _secret_settings(real or path) and not content.startswith("#!")
+    return cover_inert if are_settings else cover_key
+
+
+def _secret_settings(path: str) -> bool:
+    """True for a file of secrets that nothing runs; of those that something obeys, where names say what is secret."""
+    last = names_of(path)[-1]
+    base, _, mark = last.rpartition(".")
+    is_obeyed = last in _OBEYED_SETTINGS or (base.startswith(".env") and mark in _MARKS)
+    return secret_name(path) and (is_obeyed or trusted_name(path) is None) and mark not in _SCRIPTS
 
 
 class WriteRisk:

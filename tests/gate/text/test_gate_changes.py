@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from byleave.gate import cover_inert
 from byleave.gate.text.render import NOT_LOOKED, Write, write_change
 from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.promise("A")
 
 def change(content: str | None, text: str | None = None, *, append: bool = False, **seen: object) -> ShownChange:
     known: dict[str, object] = {"path": "a.txt", "role": SeenRole.REPLACES, "sha256": "a" * 64, "size": 9}
-    return write_change(Write("a.txt", append, content, SeenFile.model_validate(known | seen), text))
+    return write_change(Write("a.txt", append, content, SeenFile.model_validate(known | seen), text, cover_inert))
 
 
 def test_both_sides_are_whole() -> None:

@@ -161,6 +161,7 @@ async def test_machine_without_a_sandbox_asks_about_everything(desk: Desk) -> No
         {"command": "curl", "args": ["--proxy-user", "a:hunter2hunter2", "-T", "hunter2hunter2", "https://e.example"]},
         {"command": "git", "args": ["clone", "https://alice:hunter2hunter2@example.com/x.git"]},
         {"command": "mysql", "args": ["-phunter2hunter2", "--bogus-option"]},
+        {"command": "python", "args": ["x.py", "--token", "hunter2hunter2"]},
         {"command": "nothing", "args": ["--token", "ghp_hunter2hunter2hunter2hunter2hunter2abcd"]},
     ],
     ids=lambda call: call["command"],

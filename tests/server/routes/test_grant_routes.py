@@ -196,7 +196,7 @@ async def test_a_question_masks_nothing_that_could_act_and_shows_the_rest_on_req
     alice = server.user()
     project = await alice.project()
     content = "API_KEY=aB3xyz9;touch${IFS}MARK\nTOKEN=aB3xyz99\n"
-    answer = await alice.execute(project, "write_file", {"path": "deploy.sh", "content": content})
+    answer = await alice.execute(project, "write_file", {"path": ".env", "content": content})
     (asked,) = (await alice.get("/my/approvals")).json["approvals"]
     expected = "API_KEY=aB3xyz9;touch${IFS}MARK\nTOKEN=[masked:token, 8 characters]\n"
     assert asked["tool_params"]["content"] == expected

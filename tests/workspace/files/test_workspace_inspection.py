@@ -87,11 +87,13 @@ async def test_secrets_in_a_script_are_masked_also_at_the_edge_of_what_is_shown(
 
 async def test_what_could_act_in_a_script_is_never_masked(workspace: Workspace, place: Place) -> None:
     scripts = {"test": "curl https://ci:a1$(touch${IFS}MARK)@host/", "pretest": "TOKEN=aB3xyz99 node x.js"}
+    scripts |= {"posttest": "npx --api-key evil-pkg2; GH=ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6 x"}
     place.file("package.json", json.dumps({"scripts": scripts}))
     (seen,) = [file for file in (await inspected(workspace, "npm", "test")).files if file.path == "package.json"]
     assert seen.text is not None
     assert "https://ci:a1$(touch${IFS}MARK)@host/" in seen.text
-    assert "TOKEN=[masked:token, 8 characters]" in seen.text
+    assert "TOKEN=aB3xyz99 node x.js" in seen.text
+    assert "npx --api-key evil-pkg2; GH=[masked:github-token, 40 characters] x" in seen.text
 
 
 async def test_a_file_that_runs_is_shown_whatever_its_name_with_its_secrets_masked(
@@ -101,7 +103,7 @@ async def test_a_file_that_runs_is_shown_whatever_its_name_with_its_secrets_mask
     place.file(".npmrc", "script-shell=tools/x\n//registry.example.org/:_authToken=aB3xyz99aB3xyz99\n")
     place.file("client_secret_check.py", GOOD)
     npmrc = (await inspected(workspace, "npm", "test")).files[1]
-    masked = "//registry.example.org/:_authToken=[masked:token, 16 characters]\n"
+    masked = "//registry.example.org/:_authToken=[masked:npm-token, 16 characters]\n"
     assert (npmrc.path, npmrc.text) == (".npmrc", f"script-shell=tools/x\n{masked}")
     (script,) = (await inspected(workspace, "python", "client_secret_check.py")).files
     assert (script.text, script.note) == (GOOD.decode(), None)

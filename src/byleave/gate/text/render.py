@@ -22,7 +22,17 @@ from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
 from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts, whole_characters
-from .secrets import MASK_PREFIX, Cover, cover, cover_inert, cover_nothing, mask_arguments, mask_text, mask_value
+from .secrets import (
+    MASK_PREFIX,
+    Cover,
+    cover,
+    cover_inert,
+    cover_key,
+    cover_nothing,
+    mask_arguments,
+    mask_text,
+    mask_value,
+)
 
 MAX_SHOWN_CONTENT = 16 * 1024
 _EDGE = MAX_SHOWN_CONTENT // 2
@@ -90,14 +100,14 @@ def _run(unseen: str) -> str:
     return f"{len(unseen)} blank or hidden characters, SHA-256 {digest}"
 
 
-def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str:
-    """Describe what a call would do, in one to a few lines, safe to print."""
+def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover: Cover = cover_key) -> str:
+    """Describe what a call would do, in one to a few lines, safe to print. `cover` is for the content of a write."""
     describer = _DESCRIBERS.get(tool_name)
     if describer is None or params is None:
         # The gate has already escaped such a name.
         lines = [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
     else:
-        lines = [describer(params), *_content(tool_name, params, verdict), *_notes(tool_name, params)]
+        lines = [describer(params), *_content(tool_name, params, verdict, cover), *_notes(tool_name, params)]
     reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
     lines += [safe_text(mask_text(reason, cover_inert)) for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:
@@ -105,12 +115,12 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str
     return "\n".join(lines)
 
 
-def _content(tool_name: str, params: JsonObject, verdict: Verdict) -> list[str]:
+def _content(tool_name: str, params: JsonObject, verdict: Verdict, cover: Cover) -> list[str]:
     """The content of a HIGH write, if it is short: all of it, never a part."""
     content = params.get("content")
     if tool_name != "write_file" or verdict.level is not VerdictLevel.HIGH or not isinstance(content, str):
         return []
-    return [f"Content: {quote(content)}"] if 0 < len(content) <= MAX_TOLD_CONTENT else []
+    return [f"Content: {quote(content, cover)}"] if 0 < len(content) <= MAX_TOLD_CONTENT else []
 
 
 def _notes(tool_name: str, params: JsonObject) -> list[str]:
@@ -210,12 +220,11 @@ _DESCRIBERS: dict[str, Callable[[JsonObject], str]] = {
 }
 
 
-def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> str:
+def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key) -> str:
     """The whole call, nothing left out: every parameter, every argument, every line; safe to print.
 
-    With `reveal` nothing is masked either.
+    With `cover_nothing` nothing is masked either.
     """
-    cover = cover_nothing if reveal else cover_inert
     lines = [safe_text(mask_text(tool_name, cover))]
     for name, value in _masked(tool_name, params, cover).items():
         label = safe_text(str(name))
@@ -252,7 +261,7 @@ def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
     if not isinstance(masked, dict):
         return {"withheld": masked}
     shown = cast("JsonObject", masked)
-    if cover in (cover_inert, cover_nothing) and isinstance(params.get("path"), str):
+    if cover in (cover_inert, cover_key, cover_nothing) and isinstance(params.get("path"), str):
         shown = {**shown, "path": whole_characters(params["path"])}  # never masked: it names the file
     command, args = params.get("command"), params.get("args")
     if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
@@ -295,6 +304,7 @@ class Write:
     """The file that a machine saw at the path; None if none has looked."""
     text: str | None
     """The current text of the file, masked; None if it is not shown."""
+    cover: Cover = cover_key
 
 
 def write_change(write: Write) -> ShownChange:
@@ -334,18 +344,18 @@ def _after(write: Write, before: str | None, notes: list[str]) -> str | None:
         notes.append("What would be written is too long to be shown here; all of it is shown apart.")
         return None
     if not write.append:
-        return _masked_text(write.content, notes)
+        return _masked_text(write.content, write.cover, notes)
     if before is None:
         notes.append("The whole file as it would be cannot be shown; what would be added is shown apart.")
         return None
-    return _masked_text(before + write.content, notes)
+    return _masked_text(before + write.content, write.cover, notes)
 
 
-def _masked_text(text: str, notes: list[str]) -> str | None:
+def _masked_text(text: str, cover: Cover, notes: list[str]) -> str | None:
     if len(text) > MAX_SHOWN_TEXT:
         notes.append("The file as it would be is too long to be shown here; what would be written is shown apart.")
         return None
-    return mask_text(text, cover_inert)
+    return mask_text(text, cover)
 
 
 def _safe(text: str | None, notes: list[str]) -> str | None:

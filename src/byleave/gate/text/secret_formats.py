@@ -25,8 +25,19 @@ _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
 """For addresses: also without the characters that decide which part is the host."""
 
 _BY_PLACE = frozenset({"option", "password", "token", "secret", "key", "credential"})
-NO_NAME = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-9_]{12,}")
-"""Letters of both cases with digits, and nothing but `_` besides: no package, host or path is spelled so."""
+_NO_NAME = re.compile(
+    r"(?:[\w~-]+\.)*(?![Xx][Nn]--)(?=[^a-z.]*[a-z])(?=[^A-Z.]*[A-Z])(?=[^0-9.]*[0-9])[\w~-]{16,}={0,2}", re.ASCII
+)
+"""No host ends so, and no path: with small letters, capitals and digits in one long part."""
+_BORDER = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
+"""In words there are few of them, at random they are more than half of all places."""
+_BEFORE_KEY = re.compile(r"(?:=|[^\s|;&({`][ \t]{1,8})(?:\\?[\"']){0,2}\Z|(?:[(\[{,]|[\"']:)(?:\\?[\"']){1,2}\Z")
+_AFTER_KEY = re.compile(r"(?:\\?[\"']){0,2}(?:[\s,;&|)\]}]|\Z)")
+"""Around a word of its own that is not the first of a command, nor a part of a path, host or variable."""
+_BEFORE_USER = re.compile(r"://(?:[\w.%+~-]{0,64}:)?\Z", re.ASCII)
+_AFTER_USER = re.compile(r"(?::[\w-]{1,64})?@", re.ASCII)
+"""Around the user or the password of an address, which name no host."""
+_ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh)://\S+")
 
 _NAMES_CODE = re.compile(r"[/:@]|^[A-Za-z_][\w-]*(?:\.[\w-]+)+$")
 """A path, address, package with its version, or module: `"reset-password": "tools/x1"` is a script that runs."""
@@ -45,10 +56,10 @@ def cover_inert(kind: str, value: str) -> str:
     return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
 
 
-def cover_word(kind: str, value: str) -> str:
-    """As `cover_inert`, for one argument of a command: it may name a path, package, branch or script, so only keys
-    known by their own form are covered."""
-    return value if kind in _BY_PLACE or kind in _BY_WORDS else cover_inert(kind, value)
+def cover_key(kind: str, value: str) -> str:
+    """For text that runs: arguments, scripts, files that something obeys. A word after a name or an option may be a
+    program, package or host there, so only keys known by their own form are covered (`_is_key`)."""
+    return value
 
 
 def cover_nothing(kind: str, value: str) -> str:
@@ -77,7 +88,13 @@ class Format:
 
 
 def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
+    runs = cover is cover_key
+    if runs and kind in _BY_FORM:
+        cover = cover_inert
+
     def replace(match: re.Match[str]) -> str:
+        if runs and not _is_key(match):
+            return match.group()
         if not match.re.groups:
             return cover(kind, match.group())
         whole, part = match.group(), match.group(1)
@@ -89,6 +106,19 @@ def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
         return f"{whole[: start - match.start()]}{cover(kind, part)}{whole[end - match.start() :]}"
 
     return replace
+
+
+def _is_key(match: re.Match[str]) -> bool:
+    """True if what was found in text that runs is a key for certain, by what it is and by what stands around it."""
+    value, (start, end) = match.group(match.re.groups), match.span(match.re.groups)
+    text, before = match.string, match.string[max(0, start - 80) : start]
+    is_word = _BEFORE_KEY.search(before) is not None or (not start and end == len(text))
+    is_alone = is_word and _AFTER_KEY.match(text, end) is not None
+    is_user = _BEFORE_USER.search(before) is not None and _AFTER_USER.match(text, end) is not None
+    if is_user and _ADDRESS.fullmatch(text):
+        return True  # one argument: no shell takes it apart
+    is_random = _NO_NAME.fullmatch(value) is not None and 3 * len(_BORDER.findall(value)) >= len(value)
+    return (is_alone or is_user) and is_random
 
 
 PLACEHOLDER = re.compile(
@@ -249,6 +279,7 @@ _PLACES = (
     Format("url-password", "://", r"://[^\s/:@\"'<>]{0,128}:(?![0-9.]{1,12}@sha)([^\s/\"'<>]{1,256})@"),
     Format("url-password", "://", rf"{_DATABASES}://[^\s/:@\"'<>]{{0,128}}:([^\s\"'<>\[]{{1,256}})@"),
     Format("url-password", "jdbc:oracle", r"jdbc:oracle:\w{1,10}:[^\s/@\"']{1,64}/([^\s@\"']{1,128})@"),
+    Format("npm-token", ":_", r"^//[^\s=?#]{1,253}:_(?:authToken|auth|password)=([^\s\"']{6,1024})$", re.MULTILINE),
     Format("url-token", "://", r"://(?=[A-Za-z_-]{0,64}[0-9])([A-Za-z0-9_-]{20,256})@"),
     Format("url-signature", "ignature=", r"[?&;][Xx]-(?:Amz|Goog)-Signature=([0-9a-f]{32,1024})"),
     Format("url-signature", "sig=", r"[?&;=]sig=([A-Za-z0-9%+/_-]{30,128}=?)"),
@@ -342,11 +373,11 @@ _WORDS = (
         r"echo\s{1,4}[\"']?[\w-]{1,64}:([^\s\"'|]{3,128})[\"']?\s{0,4}\|\s{0,4}(?:sudo\s{1,4})?chpasswd",
     ),
 )
-_BY_WORDS = frozenset(form.kind for form in _WORDS)
 _KEYS: tuple[Format, ...] = (
     *(_key(kind, prefix, body) for kind, prefixes, body in _PREFIXED for prefix in prefixes.split()),
     *(_bare(kind, prefix, body) for kind, prefixes, body in _BARE for prefix in prefixes.split()),
 )
+_BY_FORM = frozenset(form.kind for form in (*_KEYS, *_PLACES)) | {"authorization", "bearer"}
 # Prefixes are searched for only around long runs after their last sign, not in the whole text: a hundred plain
 # searches are faster in little text.
 _RUNS = {

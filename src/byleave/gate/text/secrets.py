@@ -5,7 +5,7 @@ cost is linear whatever the text. If masking fails, the functions here withhold 
 no caller has to handle that.
 
 Calls that a person decides about are masked with `cover_inert`: a mask never hides anything that could act, and says
-how many characters it hides.
+how many characters it hides. Text that runs is masked with `cover_key`: there no name or option makes a word a secret.
 
 `MaskedStream` masks text that arrives in pieces, so a secret across two of them does not leak in halves. It holds a
 line back until its end and a private key until its last line; longer ones leave in parts, cut where no known secret
@@ -20,14 +20,13 @@ from typing import Any, cast
 from .characters import whole_characters
 from .secret_formats import (
     MASK_PREFIX,
-    NO_NAME,
     OPTION_NAME,
     PLACEHOLDER,
     Cover,
     cover,
     cover_inert,
+    cover_key,
     cover_nothing,
-    cover_word,
     mask_formats,
     mask_named,
     telling_field,
@@ -39,6 +38,7 @@ __all__ = [
     "Cover",
     "cover",
     "cover_inert",
+    "cover_key",
     "cover_nothing",
     "mask_arguments",
     "mask_start",
@@ -50,7 +50,7 @@ WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
-_FOR_PEOPLE = (cover_inert, cover_word)
+_FOR_PEOPLE = (cover_inert, cover_key)
 _SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
 """No rule fits a short text without any of these: a shortcut for names and paths, which are many."""
 
@@ -81,16 +81,6 @@ _APART = {
     "az": ("-p",),
     "curl": ("-u", "-U", "--user", "--proxy-user"),
 }
-_HAND_ON = frozenset({"python", "python3", "node"})
-"""They know all their options and pass others to a script: they never look up the value of such a one by name."""
-_HAND_OVER = frozenset({"cargo", "npm"})
-"""They pass what follows `--` to another program; for other commands it is a path."""
-_ASSIGN = frozenset({"env", "make"})
-"""They read `TOKEN=x` as an assignment, unless it is the value of an option."""
-_NAME_NO_FILE = frozenset({"curl", "echo", "wget"})
-_TAKES_NEXT = re.compile(r"-[A-Za-z]+")
-_PYTHON_TAKES_NEXT = re.compile(r"-[A-Za-z]*[WX]")
-_BLANK = re.compile(r"\s")
 _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTALL)
 
 
@@ -210,8 +200,10 @@ def _mask_list(values: list[Any] | tuple[Any, ...], depth: int, cover: Cover) ->
 def _mask_command(args: list[str], cover: Cover) -> list[str]:
     if not args:
         return []
+    if cover in _FOR_PEOPLE:  # what a person sees is what runs, so a word that may name it is shown
+        return [_mask(word, cover_key) for word in args]
     command = args[0].rpartition("/")[2]
-    masked = _mask_asked(command, args) if cover is cover_inert else cast("list[str]", _mask_list(args, 1, cover))
+    masked = cast("list[str]", _mask_list(args, 1, cover))
     glued, apart = _GLUED.get(command), _APART.get(command, ())
     for at, argument in enumerate(args):
         if at and args[at - 1] in apart:
@@ -219,37 +211,6 @@ def _mask_command(args: list[str], cover: Cover) -> list[str]:
         elif at and glued and argument.startswith(glued) and len(argument) > len(glued):
             masked[at] = glued + cover("option", argument.removeprefix(glued))
     return masked
-
-
-def _mask_asked(command: str, args: list[str]) -> list[str]:
-    """Mask arguments for a person who decides: they must see what runs, so words that may name it are shown."""
-    end = args.index("--") if "--" in args and command not in _HAND_OVER else len(args)
-    masked = [_mask_argument(command, args, at) for at in range(end)]
-    return masked + [_mask(word, cover_word) for word in args[end:]]
-
-
-def _mask_argument(command: str, args: list[str], at: int) -> str:
-    """Mask one argument; a word that may name a file or package is masked only if its form is a key's."""
-    word, before = args[at], args[at - 1] if at else ""
-    if _told_by_option(command, args, at):
-        return cover_inert("option", word)
-    masked = _mask(word, cover_inert)
-    holds_value = word.startswith("-") and masked.startswith(f"{word.partition('=')[0]}={MASK_PREFIX}")
-    assigns = command in _NAME_NO_FILE or (command in _ASSIGN and not before.startswith("-"))
-    return masked if holds_value or assigns or _BLANK.search(word) else _mask(word, cover_word)
-
-
-def _told_by_option(command: str, args: list[str], at: int) -> bool:
-    """True if the option before an argument makes it a secret for certain.
-
-    A program that does not know the option takes the argument for a package; in `-W --token x.py` it is a value.
-    """
-    if at < 2 or not OPTION_NAME.fullmatch(args[at - 1]) or args[at][:1] in ("", "-"):
-        return False
-    takes_next = _PYTHON_TAKES_NEXT if command in _HAND_ON else _TAKES_NEXT
-    if takes_next.fullmatch(args[at - 2]):
-        return False
-    return command in _HAND_ON or NO_NAME.fullmatch(args[at]) is not None
 
 
 def _mask_login(argument: str, cover: Cover) -> str:

@@ -199,6 +199,8 @@ def _answer(
     name, params, verdict, _ = judgement
     hidden = Hidden(name, params if params is not None else dict(given))
     asks = outcome.decision is CheckDecision.ASKS
+    is_refused = outcome.decision is CheckDecision.REFUSED
+    described = [] if is_refused else describe(name, params, verdict).splitlines()
     seconds = settings.high_approval_seconds
     if verdict.level is VerdictLevel.MEDIUM:
         seconds = settings.medium_approval_seconds
@@ -212,7 +214,7 @@ def _answer(
         always_asks=verdict.always_asks and not verdict.refused,
         network=verdict.network,
         runs=[hidden.text(path) for path in verdict.runs],
-        description=None if outcome.decision is CheckDecision.REFUSED else describe(name, params, verdict),
+        description=None if is_refused else "\n".join(map(hidden.text, described)),
         understood=_understood(gate, verdict, hidden),
         timeout_seconds=seconds if asks else None,
     )

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, cast
 
-from byleave.gate import UnderstoodCommand, cover_inert, mask_text, secret_name
+from byleave.gate import UnderstoodCommand, cover_key, mask_text, secret_name
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
 from byleave.protocol.changes import MAX_SHOWN_TEXT
@@ -163,7 +163,7 @@ class _Call:
         # Shown whatever its name: .npmrc names a shell, `client_secret_check.py` is a script like any other.
         text = None if look.sha256 == MISSING else self._text(look)
         # Mask more than is shown: half a secret no longer looks like one.
-        shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_inert)
+        shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_key)
         return SeenFile(
             path=look.path,
             sha256=look.sha256,
@@ -400,7 +400,7 @@ def _text(data: bytes, path: str, real: str) -> tuple[str | None, str | None]:
         return None, "It is not text in UTF-8."
     if len(data) > _KEPT or len(text) > MAX_SHOWN_TEXT:
         return None, "It is too long to be shown here."
-    masked = mask_text(text, cover_inert)
+    masked = mask_text(text, cover_key)
     if len(masked) > 2 * MAX_SHOWN_TEXT or len(plain_json(masked).encode()) > _MAX_SENT:
         return None, "It is too long to be shown here."
     return masked, None

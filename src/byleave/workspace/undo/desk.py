@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from byleave.gate import cover_inert, mask_text, secret_name
+from byleave.gate import cover_key, mask_text, secret_name
 from byleave.protocol.changes import MAX_SHOWN_TEXT, MAX_UNDO_FILES, ChangeKind, ShownChange, UndoPlan
 from byleave.protocol.engine import MAX_LISTED_CHANGES, ChangedFile, TextBefore, UndoList, UndoneCall
 from byleave.protocol.errors import CallerError, ToolFailure
@@ -333,7 +333,7 @@ def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownC
     if room <= 0:
         return _noted(outlined, _TOO_MUCH)
     texts = texts_of(history, step, MAX_SHOWN_TEXT)
-    masked = None if texts is None else [None if text is None else mask_text(text, cover_inert) for text in texts]
+    masked = None if texts is None else [None if text is None else mask_text(text, cover_key) for text in texts]
     if masked is None or any(len(text or "") > 2 * MAX_SHOWN_TEXT for text in masked):
         return _noted(outlined, NO_TEXT)
     before, after = masked

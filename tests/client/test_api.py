@@ -213,7 +213,7 @@ async def test_answers_become_errors_that_say_who_can_act(
     assert (hint or "") in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("status", [302, 400, 401, 403, 405, 413, 422])
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 405, 422])
 async def test_a_web_page_after_an_answer_of_the_server_is_unreachable(
     api: ServerApi, server: StubServer, status: int
 ) -> None:
@@ -222,6 +222,14 @@ async def test_a_web_page_after_an_answer_of_the_server_is_unreachable(
     server.page = status
     with pytest.raises(UnreachableError, match=f"A program in front of the server answered {status}"):
         await api.approvals()
+
+
+async def test_a_body_too_large_for_a_proxy_is_the_callers_mistake(api: ServerApi, server: StubServer) -> None:
+    server.answers["/my/approvals"] = [(200, {"approvals": [], "total_count": 0})]
+    await api.approvals()
+    server.page = 413
+    with pytest.raises(CallerError, match="answered 413"):
+        await api.post_result("p1", "exec_1", b"{}")
 
 
 async def test_a_refusal_that_arrives_in_pieces_is_read_whole(

@@ -599,9 +599,10 @@ class ServerApi:
     def foreign(self, status: int, error: ByleaveError) -> ByleaveError:
         """Return the error for an answer that is not the server's own: `error` at first contact.
 
-        Later a proxy answers in the server's place: what runs and what is to be sent must outlast it.
+        Later a proxy answers in the server's place: what runs and what is to be sent must outlast it. But a body that
+        is too large for it (413) stays so.
         """
-        if not self.met and status not in (404, 409):
+        if status == 413 or (not self.met and status not in (404, 409)):
             return error
         return UnreachableError(
             f"A program in front of the server answered {status}.",

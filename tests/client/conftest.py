@@ -372,7 +372,10 @@ class StubServer:
         self.feed: asyncio.Queue[bytes | str] = asyncio.Queue()
         """Bytes to send on the stream; `drop` breaks the connection, `end` ends it properly."""
         self.stream_answer: tuple[int, object] | None = None
+        """Status and body of an answer instead of a stream; without a body, it comes from `feed`."""
         self.stream_type = "text/event-stream"
+        self.page: int | None = None
+        """Status of a web page that stands in the server's place and answers everything."""
         self.changed = asyncio.Condition()
         self.url = ""
         self._runner: web.AppRunner | None = None
@@ -419,6 +422,8 @@ class StubServer:
 
     async def _answer(self, request: web.Request) -> web.Response:
         await self._note(request)
+        if self.page is not None:
+            return self._page(self.page)
         for end, answers in self.answers.items():
             if request.path.endswith(end):
                 status, body = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -432,12 +437,21 @@ class StubServer:
         ack = {"success": True, "tool_id": tool_id, "status": "completed", "message": ""}
         return web.json_response(ack)
 
+    def _page(self, status: int) -> web.Response:
+        headers = {"Location": "http://127.0.0.1:9/"} if 300 <= status < 400 else {}
+        text = None if status == 204 else "<html>We are back soon.</html>"
+        return web.Response(status=status, text=text, content_type="text/html", headers=headers)
+
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         await self._note(request)
+        if self.page is not None:
+            return self._page(self.page)
+        status = 200
         if self.stream_answer is not None:
             status, body = self.stream_answer
-            return web.json_response(body, status=status, content_type="application/problem+json")
-        response = web.StreamResponse(headers={"Content-Type": self.stream_type})
+            if body is not None:
+                return web.json_response(body, status=status, content_type="application/problem+json")
+        response = web.StreamResponse(status=status, headers={"Content-Type": self.stream_type})
         await response.prepare(request)
         async with self.changed:
             self.streams += 1

@@ -1,5 +1,6 @@
 """ServerApi against a real HTTP server: routes, errors in words, and where the token goes."""
 
+import json
 import logging
 import socket
 from collections.abc import AsyncIterator
@@ -210,6 +211,52 @@ async def test_answers_become_errors_that_say_who_can_act(
     assert type(caught.value) is error
     assert "What happened." in caught.value.message or str(answer[0]) in caught.value.message
     assert (hint or "") in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 405, 422])
+async def test_a_web_page_after_an_answer_of_the_server_is_unreachable(
+    api: ServerApi, server: StubServer, status: int
+) -> None:
+    server.answers["/my/approvals"] = [(200, {"approvals": [], "total_count": 0})]
+    await api.approvals()
+    server.page = status
+    with pytest.raises(UnreachableError, match=f"A program in front of the server answered {status}"):
+        await api.approvals()
+
+
+async def test_a_body_too_large_for_a_proxy_is_the_callers_mistake(api: ServerApi, server: StubServer) -> None:
+    server.answers["/my/approvals"] = [(200, {"approvals": [], "total_count": 0})]
+    await api.approvals()
+    server.page = 413
+    with pytest.raises(CallerError, match="answered 413"):
+        await api.post_result("p1", "exec_1", b"{}")
+
+
+async def test_a_refusal_that_arrives_in_pieces_is_read_whole(
+    api: ServerApi, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = aiohttp.StreamReader.read
+    whole = json.dumps(problem(401)[1]).encode()
+    pieces: list[bytes | str] = [whole[:20], whole[20:], "end"]
+
+    async def then_send_the_next(reader: aiohttp.StreamReader, n: int = -1) -> bytes:
+        if pieces:
+            server.feed.put_nowait(pieces.pop(0))
+        return await read(reader, n)
+
+    monkeypatch.setattr(aiohttp.StreamReader, "read", then_send_the_next)
+    server.stream_answer = (401, None)
+    with pytest.raises(SignedOut, match="What happened"):
+        async with api.stream("p1"):
+            pass
+
+
+async def test_a_refusal_cut_in_the_middle_is_unreachable(api: ServerApi, server: StubServer) -> None:
+    server.stream_answer = (401, None)
+    server.feed.put_nowait("drop")
+    with pytest.raises(UnreachableError):
+        async with api.stream("p1"):
+            pass
 
 
 async def test_a_conflict_says_what_holds(api: ServerApi, server: StubServer) -> None:

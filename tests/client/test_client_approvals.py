@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from byleave.client import Answer, ApprovalDesk, Question
+from byleave.client.approvals import UNCONFIRMED
 from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
 from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
@@ -190,6 +191,68 @@ async def test_a_kept_decision_whose_question_ended_is_not_posted(
     desk.decided(decided("approval_1", ApprovalStatus.REJECTED))
     await until(lambda: desk._asker is None)
     assert link.decisions == []
+
+
+@pytest.mark.promise("C5")
+async def test_a_kept_decision_is_also_tried_while_the_stream_stays_up(
+    desk: ApprovalDesk,
+    prompt: ScriptedPrompt,
+    link: RecordingLink,
+    request_event: MakeRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("byleave.client.approvals.TRY_AGAIN_SECONDS", 0.01)
+    link.failures = [UnreachableError("down")] * 6
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    assert [decision[:2] for decision in link.decisions] == [("approval_1", "approved")]
+    assert prompt.said == ["The server cannot be reached; your answer is sent when it can.", "Allowed by you."]
+
+
+@pytest.mark.promise("C5")
+@pytest.mark.parametrize("failures", [1, 3])
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        (lambda desk: desk.decided(decided("approval_1", ApprovalStatus.REJECTED)), "Denied by bob."),
+        (lambda desk: desk.decided(decided("approval_1", ApprovalStatus.CANCELLED, None)), UNCONFIRMED),
+        (lambda desk: desk.settle([], known=desk.pending), UNCONFIRMED),
+        (lambda desk: desk._expire("approval_1"), UNCONFIRMED),
+    ],
+)
+async def test_a_person_hears_of_an_answer_that_did_not_arrive(
+    desk: ApprovalDesk,
+    prompt: ScriptedPrompt,
+    link: RecordingLink,
+    request_event: MakeRequest,
+    failures: int,
+    ended: Callable[[ApprovalDesk], None],
+    told: str,
+) -> None:
+    """While it is tried again, and when it is kept."""
+    link.failures = [UnreachableError("down")] * failures
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not link.failures and (failures == 1 or bool(prompt.said)))
+    ended(desk)
+    await until(lambda: desk._asker is None)
+    assert prompt.said[-1] == told
+    assert len(prompt.said) == (1 if failures == 1 else 2)
+    assert link.decisions == []
+
+
+@pytest.mark.promise("C5")
+@pytest.mark.parametrize("failures", [1, 3])
+async def test_a_closing_client_says_that_an_answer_did_not_arrive(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest, failures: int
+) -> None:
+    link.failures = [UnreachableError("down")] * failures
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not link.failures and (failures == 1 or bool(prompt.said)))
+    await desk.close()
+    assert prompt.said[-1] == UNCONFIRMED
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from byleave.client import Answer, ClientConnection, Question, connect_client, save_token
 from byleave.client.connection import OnEvent
 from byleave.client.questions import ApprovalPrompt
-from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, RefusedError
+from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, NotFound, RefusedError
 from byleave.protocol.events import ApprovalDecided, ChatText, ResultAcknowledged
 from byleave.protocol.states import ApprovalStatus, ExecutionStatus
 from byleave.protocol.wire import now
@@ -213,6 +213,53 @@ async def test_what_trying_again_cannot_mend_ends_the_client(
         with pytest.raises(error):
             await running.task
     assert len(server.seen("/stream")) == 1
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, ConfigurationError), (403, RefusedError), (404, NotFound)])
+async def test_the_servers_own_refusal_ends_a_client_that_was_connected(
+    start: Start, server: StubServer, status: int, error: type[ByleaveError]
+) -> None:
+    running = await start()
+    await connected(running)
+    server.stream_answer = (status, {"title": "", "status": status, "detail": "No."})
+    server.feed.put_nowait("drop")
+    async with asyncio.timeout(10):
+        with pytest.raises(error, match=r"No\."):
+            await running.task
+
+
+@pytest.mark.promise("C5")
+@pytest.mark.parametrize("status", [200, 204, 302, 400, 401, 403, 404, 405, 421])
+async def test_a_web_page_in_the_servers_place_is_waited_out(start: Start, server: StubServer, status: int) -> None:
+    running = await start()
+    await connected(running)
+    server.page = status
+    server.feed.put_nowait("drop")
+    await server.until(lambda: len(server.seen("/policy")) >= 3)
+    server.page = None
+    await server.until(lambda: server.streams == 2)
+    assert not running.task.done()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (200, ConfigurationError, "has no feed"),
+        (204, ConfigurationError, "has no feed"),
+        (302, ConfigurationError, "redirect to 'http"),
+        (400, CallerError, "answered 400"),
+        (401, ConfigurationError, "answered 401"),
+        (403, RefusedError, "answered 403"),
+    ],
+)
+async def test_a_web_page_at_first_contact_ends_the_client(
+    start: Start, server: StubServer, status: int, error: type[ByleaveError], words: str
+) -> None:
+    server.page = status
+    running = await start()
+    async with asyncio.timeout(10):
+        with pytest.raises(error, match=words):
+            await running.task
 
 
 async def test_a_cancelled_command_is_reported(

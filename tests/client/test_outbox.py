@@ -102,9 +102,21 @@ async def test_a_result_the_server_cannot_read_is_replaced_once_by_a_failure(
     report = await link.report("exec_1")
     assert (report["status"], report["error_type"]) == ("failed", "internal")
     assert "too large" in report["error"]
+    assert journal.unsent == []
+
+
+@pytest.mark.promise("C5")
+async def test_a_result_whose_replacement_is_refused_too_is_kept_and_holds_up_no_other(
+    link: RecordingLink, journal: Journal, outbox: Outbox
+) -> None:
     link.failures = [CallerError("no"), CallerError("no again")]
+    await journal.done("exec_1", REPORT, durable=False)
     await journal.done("exec_2", REPORT, durable=False)
-    assert await outbox.send("exec_2")
+    await outbox.resend()
+    assert [tool_id for tool_id, _ in link.results] == ["exec_2"]
+    assert (journal.unsent, journal.report("exec_1")) == (["exec_1"], REPORT)
+    await outbox.resend()
+    assert (await link.report("exec_1"))["status"] == "completed"
     assert journal.unsent == []
 
 

@@ -137,15 +137,18 @@ export class Api {
   }
 
   async #ask<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {
+    const todo = this.#host.kind === "embedded" ? ASK_AROUND : LOOK_AFTER_IT;
+    const away = new Problem("The server cannot be reached.", 0, todo);
     const answer = await this.#host.request(method, path, body).catch((error: unknown) => {
-      if (error instanceof Problem) throw error;
-      const todo = this.#host.kind === "embedded" ? ASK_AROUND : LOOK_AFTER_IT;
-      throw new Problem("The server cannot be reached.", 0, todo);
+      throw error instanceof Problem ? error : away;
     });
+    const { status, body: told } = answer;
+    // The server answers with an object. A web page in its place must not pass for a decision that was taken.
+    if (status >= 200 && status < 300 && status !== 204 && (typeof told !== "object" || told === null)) throw away;
     if (answer.serverTime !== null) this.#heardTime?.(answer.serverTime);
-    if (answer.status >= 200 && answer.status < 300) return answer.body as T;
-    if (answer.status === 401) this.#signedOut?.();
-    throw problemOf(answer.status, answer.body);
+    if (status >= 200 && status < 300) return told as T;
+    if (status === 401) this.#signedOut?.();
+    throw problemOf(status, told);
   }
 }
 

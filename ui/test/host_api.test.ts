@@ -63,6 +63,13 @@ test("what went wrong is told in the server's words, or says that it could not b
   expect(out).toHaveBeenCalledOnce();
 });
 
+test("a web page in the server's place is no answer to a decision", async () => {
+  for (const body of [null, "<html>"]) {
+    const answered = new Api(asking({ status: 200, body }).host).reject("p", "a", null);
+    await expect(answered).rejects.toMatchObject({ message: "The server cannot be reached.", status: 0 });
+  }
+});
+
 test("who looks at the chat in another page is not told to look after a server, nor that it is away when a token is missing", async () => {
   const away = { ...asking(new Error("gone")).host, kind: "embedded" } as Host;
   const error = await new Api(away).me().catch((each: unknown) => each);

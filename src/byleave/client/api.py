@@ -1,8 +1,10 @@
 """The server's routes as typed methods, over one pool of kept-alive connections, and its feed as a stream of events.
 
 Every unsuccessful answer becomes a protocol error, so that callers decide by class: a caller's mistake, a refusal, a
-conflict, or `UnreachableError` for a failure worth a retry. The token is only ever sent to the server it was given
-for: redirects are not followed, and a server on this machine must first prove its identity.
+conflict, or `UnreachableError` for a failure worth a retry. Once the server has answered, an answer that is not its own
+(a maintenance page, a captive portal) is such a failure; before, it says that the address is wrong. The token is only
+ever sent to the server it was given for: redirects are not followed, and a server on this machine must first prove its
+identity.
 
 A feed ends when the server ends it, and raises `UnreachableError` when it breaks or falls silent; the caller
 reconnects. Unknown events of a newer server are skipped. A frame is dispatched only at its blank line, so a cut stream
@@ -151,6 +153,7 @@ class Server(Protocol):
     """The part of `ServerApi` that a stream needs."""
 
     server_url: str
+    met: bool
 
     @property
     def session(self) -> aiohttp.ClientSession: ...
@@ -160,6 +163,8 @@ class Server(Protocol):
     def unreachable(self, error: BaseException) -> UnreachableError: ...
 
     async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError: ...
+
+    def foreign(self, status: int, error: ByleaveError) -> ByleaveError: ...
 
 
 class FeedStream:
@@ -181,19 +186,21 @@ class FeedStream:
         try:
             url = await self._api.resolved(self._url)
             response = await self._api.session.get(url, headers=self._headers, timeout=timeout, allow_redirects=False)
+            self.status = response.status
+            if response.status >= 300:
+                try:
+                    raise await self._api.problem(response)
+                finally:
+                    response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._api.unreachable(error) from error
-        self.status = response.status
-        if response.status != 200:
-            try:
-                raise await self._api.problem(response)
-            finally:
-                response.close()
-        if response.content_type != "text/event-stream":
+        if response.status != 200 or response.content_type != "text/event-stream":
             response.close()
-            raise ConfigurationError(
+            no_feed = ConfigurationError(
                 f"The program at {self._api.server_url} has no feed.", hint="is this the address of a Byleave server?"
             )
+            raise self._api.foreign(response.status, no_feed)
+        self._api.met = True
         self.server_time = server_date(response)
         self._response = response
         return self
@@ -296,6 +303,8 @@ class ServerApi:
         if key is not None:
             self._headers["Byleave-Client-Key"] = key
         self._session: aiohttp.ClientSession | None = None
+        self.met = False
+        """True once a Byleave server has answered at this address."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -543,12 +552,14 @@ class ServerApi:
 
     def _read(self, answer: type[Answer], body: bytes) -> Answer:
         try:
-            return answer.model_validate_json(body)
+            value = answer.model_validate_json(body)
         except ValidationError as error:
             raise UnreachableError(
                 f"The server at {self.server_url} answered something that is not a {answer.__name__}.",
                 hint="is it a Byleave server of the same version?",
             ) from error
+        self.met = True
+        return value
 
     def _url(self, path: str, query: Mapping[str, str | int]) -> URL:
         url = URL(self.server_url + path, encoded=True)
@@ -580,18 +591,28 @@ class ServerApi:
 
     async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError:
         """Convert an unsuccessful response to an error."""
-        body = await response.content.read(MAX_PROBLEM_BYTES)
+        body = b""
+        while piece := await response.content.read(MAX_PROBLEM_BYTES - len(body)):
+            body += piece
+        status, location = response.status, response.headers.get("Location")
         try:
-            problem = Problem.model_validate_json(body)
+            return _error(status, Problem.model_validate_json(body), location)
         except ValidationError:
-            if response.status in (404, 409):
-                # Not the server's word but a proxy's: a result must be kept until the server itself answers.
-                return UnreachableError(
-                    f"A program in front of the server answered {response.status}.",
-                    hint="is the server running, and is this its address?",
-                )
-            problem = Problem(title="", status=response.status, detail=f"The server answered {response.status}.")
-        return _error(response.status, problem, response.headers.get("Location"))
+            problem = Problem(title="", status=status, detail=f"The server answered {status}.")
+            return self.foreign(status, _error(status, problem, location))
+
+    def foreign(self, status: int, error: ByleaveError) -> ByleaveError:
+        """Return the error for an answer that is not the server's own: `error` at first contact.
+
+        Later a proxy answers in the server's place: what runs and what is to be sent must outlast it. But a body that
+        is too large for it (413) stays so.
+        """
+        if status == 413 or (not self.met and status not in (404, 409)):
+            return error
+        return UnreachableError(
+            f"A program in front of the server answered {status}.",
+            hint="is the server running, and is this its address?",
+        )
 
 
 def _error(status: int, problem: Problem, location: str | None) -> ByleaveError:

@@ -1,8 +1,8 @@
 """Approvals known to this client: pending ones with their timers, past ones, and the prompt.
 
 One question is asked at a time, in order of arrival. An answer is posted with the digest that was shown; if that
-fails, it is kept for the next connection while its question is open. No answer, a late answer, a closed terminal or a
-closing client never become an approval: they post nothing at all.
+fails, it is kept and sent again while its question is open, and the person hears if the server never confirmed it. No
+answer, a late answer, a closed terminal or a closing client never become an approval: they post nothing at all.
 """
 
 import asyncio
@@ -31,6 +31,8 @@ from .outbox import Link, pause
 from .questions import Answer, ApprovalPrompt, Question, approved_by_text, span_words, uses_words
 
 HISTORY = 200
+TRY_AGAIN_SECONDS = 15.0
+UNCONFIRMED = "The server did not confirm your answer before the question ended. `byleave history` shows if it ran."
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class PendingApproval:
     """Answer given here, but not yet delivered."""
     asked: bool = False
     posting: bool = False
+    kept: bool = False
+    """True if posting the answer failed, and the person was told that it is sent later."""
 
 
 class ApprovalDesk:
@@ -72,6 +76,7 @@ class ApprovalDesk:
         self._over: deque[PastApproval] = deque(maxlen=HISTORY)
         self._asker: asyncio.Task[None] | None = None
         self._posts: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def pending(self) -> list[ApprovalRequested]:
@@ -110,6 +115,9 @@ class ApprovalDesk:
 
     def resend(self) -> None:
         """Post the answers that could not be posted before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for waiting in self._pending.values():
             if waiting.answer is not None and not waiting.posting:
                 self._post_soon(waiting)
@@ -117,7 +125,9 @@ class ApprovalDesk:
     async def close(self) -> None:
         """Cancel the timers and close all questions here; they stay open for others. Nothing is approved."""
         for approval_id in list(self._pending):
-            self._end(approval_id, ApprovalStatus.REJECTED, "the client closed")
+            self._end(approval_id, ApprovalStatus.REJECTED, None)
+        if self._timer is not None:
+            self._timer.cancel()
         tasks = [task for task in (self._asker, *self._posts) if task is not None]
         for task in tasks:
             task.cancel()
@@ -146,8 +156,11 @@ class ApprovalDesk:
         waiting.timer.cancel()
         self._over.append(PastApproval(approval_id, waiting.event.tool_name, status, decided_by, now()))
         log.info("approval ended", approval_id=approval_id, status=status.value, decided_by=decided_by)
+        decided = status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED) and decided_by is not None
         if not waiting.question.closed.done():
-            waiting.question.closed.set_result(_closing_sentence(status, decided_by))
+            told = _closing_sentence(status, decided_by) if decided or waiting.answer is None else UNCONFIRMED
+            waiting.question.closed.set_result(told)
+        self._say_unconfirmed(waiting)
 
     # Prompting
 
@@ -195,14 +208,16 @@ class ApprovalDesk:
                     return
                 try:
                     decided = await self._decide(waiting)
+                    answer, waiting.answer = waiting.answer, None
                     self._end_and_say(approval_id, decided.status, "you")
-                    self._say_granted(waiting.answer, decided)
+                    self._say_granted(answer, decided)
                     return
                 except UnreachableError as error:
                     log.warning("decision not delivered", approval_id=approval_id, error=error.message)
                     if attempt + 1 < self._tries:
                         await asyncio.sleep(pause(attempt))
                 except ConflictError as error:
+                    waiting.answer = None
                     self._end(approval_id, _status(error.state), "somebody faster")
                     self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
                     return
@@ -215,9 +230,23 @@ class ApprovalDesk:
                     self._say(f"Your answer was not taken: {error}")
                     waiting.answer = None
                     return
-            self._say("The server cannot be reached; your answer is sent when it can.")
+            self._keep(waiting)
         finally:
             waiting.posting = False
+            self._say_unconfirmed(waiting)
+
+    def _keep(self, waiting: PendingApproval) -> None:
+        if not waiting.kept:
+            self._say("The server cannot be reached; your answer is sent when it can.")
+        waiting.kept = True
+        if self._timer is None:
+            # Posts may fail while the stream stays up, without a reconnection: retry on a timer too.
+            self._timer = asyncio.get_running_loop().call_later(TRY_AGAIN_SECONDS, self.resend)
+
+    def _say_unconfirmed(self, waiting: PendingApproval) -> None:
+        """Tell what came of an answer whose question ended before the server confirmed it."""
+        if waiting.answer is not None and not waiting.posting and waiting.question.closed.done():
+            self._say(waiting.question.closed.result())
 
     def _end_and_say(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
         self._end(approval_id, status, decided_by)
@@ -225,11 +254,12 @@ class ApprovalDesk:
 
     def _handle_refusal(self, waiting: PendingApproval, error: CallerError) -> None:
         """Ask again if the grant may not be saved; any other error ends the question."""
-        if waiting.answer is None or waiting.answer.terms is None or isinstance(error, NotFound):
+        answer, waiting.answer = waiting.answer, None
+        if answer is None or answer.terms is None or isinstance(error, NotFound):
             self._end_and_say(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
             return
         self._say(f"Your answer was not taken: {error}")
-        waiting.answer, waiting.asked = None, False
+        waiting.asked = False
         self._ask_soon()
 
     def _say_granted(self, answer: Answer | None, decided: DecisionAnswer) -> None:

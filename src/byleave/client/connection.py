@@ -1,8 +1,8 @@
 """The client's connection: read the feed, pass events to the handler, reconnect when it breaks.
 
 On each connection it declares this machine's rules, sends undelivered results, and takes the pending questions from
-the server's list. A rejected token, a missing scope or an unknown project ends it with a clear error, because a retry
-would not help. Everything else is retried, with growing pauses.
+the server's list. If the server itself rejects the token, finds a scope missing or does not know the project, the
+connection ends with a clear error, because a retry would not help. Everything else is retried, with growing pauses.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Reports to the server: sent until it has them, kept while it is unreachable.
 
-A report leaves the journal only when the server took it, or said that the execution is over or unknown. A report the
-server cannot read is replaced once by a short failure, so that the agent hears of it. Every outcome has a report: a
+A report leaves the journal only when the server took it, or said that the execution is over or unknown. In place of a
+report the server cannot read, a short failure is sent, so that the agent hears of it; the report is kept until that is
+taken. Every outcome has a report: a
 result that cannot be encoded as JSON becomes a failure. Live output is only a convenience: masked, sent once and never
 waited for, because the result holds it all.
 """
@@ -104,7 +105,7 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, tool_id: str, body: bytes | None = None) -> bool:
-        """Post a report from the journal; return True if it is settled. A failed one is kept."""
+        """Post a report from the journal; return False if the next ones would fail too. A failed one is kept."""
         if tool_id in self._sending:
             return False
         self._sending.add(tool_id)
@@ -127,10 +128,10 @@ class Outbox:
                 log.info("result not needed", tool_id=tool_id, answer=error.message)
             except CallerError as error:
                 log.error("result not understood by the server", tool_id=tool_id, error=error.message)
-                if not replaced:
-                    body, replaced = _unreadable(error), True
-                    await self._journal.done(tool_id, body, durable=False)
-                    continue
+                if replaced:
+                    return True  # kept for the next connection, perhaps to a server that reads it
+                body, replaced = _unreadable(error), True
+                continue
             except UnreachableError as error:
                 failures += 1
                 log.warning("result not delivered", tool_id=tool_id, attempt=failures, error=error.message)

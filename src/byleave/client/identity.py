@@ -78,7 +78,7 @@ def forget_identity(directory: Path) -> None:
 
 
 def _kept(path: Path, form: re.Pattern[str]) -> str | None:
-    """Return what a file holds; None if it is missing or broken."""
+    """Return the content of a file; None if it is missing or broken."""
     with contextlib.suppress(FileNotFoundError):
         known = path.read_text("ascii", "replace").strip()
         return known if form.fullmatch(known) else None

@@ -2,10 +2,11 @@
 
 Verification recomputes every hash from the first record on, holds the head against the project's counter row and the
 seal on it, and each row of the project against the digest its last link carries, both ways: a row that was changed,
-removed or slipped in shows as a changed, removed, inserted or reordered record does. What it cannot show by itself is
-a whole database that was put back as it was earlier, or rewritten by somebody who also holds the server's secret: keep
-the printed heads somewhere else for that. A chain of any length is read and hashed a piece at a time beside the event
-loop, so that others are served in between.
+removed or slipped in shows as a changed, removed, inserted or reordered record does. A row that retention removed is
+named by a link `pruned`, with the digest it had: it must have been as the chain says then, and must be gone. What it
+cannot show by itself is a whole database that was put back as it was earlier, or rewritten by somebody who also holds
+the server's secret: keep the printed heads somewhere else for that. A chain of any length is read and hashed a piece
+at a time beside the event loop, so that others are served in between.
 """
 
 import json
@@ -19,6 +20,8 @@ from .ledger import (
     GENESIS,
     NOT_COVERED,
     PROJECTS,
+    PRUNABLE,
+    PRUNED,
     UNSEALED,
     is_sealed,
     is_true_list,
@@ -129,7 +132,7 @@ class _Proof:
         self.head = GENESIS
         self.since: str | None = None
         self._rows: dict[str, bytes] = {}
-        """The digest that each row should have: every row that was ever covered, since none is ever removed."""
+        """The digest that each row should have: every row that was covered and not pruned since."""
         self._unmet: set[str] = set()
         """Those rows that were not looked at since."""
 
@@ -199,12 +202,23 @@ class _Proof:
                 return (
                     f"before record {record.seq} somebody other than this server changed the row {row_id!r} of {table}"
                 )
+        if record.action == PRUNED:
+            return self._prune(record, was)
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
             return f"record {record.seq} covers rows that this version does not know"
         if record.action == ADOPTED:
             self.since = record.at
         self._rows |= rows
         self._unmet |= rows.keys()
+        return None
+
+    def _prune(self, record: AuditRecord, removed: dict[str, bytes]) -> str | None:
+        """Expect these rows to be gone from here on: they were as the chain says when the server removed them."""
+        if any(name.partition("/")[0] not in PRUNABLE for name in removed):
+            return f"record {record.seq} removes rows that are never removed"
+        for name in removed:
+            del self._rows[name]
+        self._unmet -= removed.keys()
         return None
 
     def _check_row(self, table: str, row_id: str, digest: str | None) -> None:

@@ -47,7 +47,7 @@ class Transaction(Protocol):
 
     @property
     def batch(self) -> Batch:
-        """What the ledgers of this commit have added so far."""
+        """Additions of this commit's ledgers so far."""
         ...
 
     @property
@@ -88,11 +88,15 @@ class Database(Protocol):
     ) -> Result:
         """Run one unit in a transaction.
 
-        `relaxed`: answered when committed, before it is on the disk: for data that a power cut may take without harm.
+        `relaxed`: returns once committed, before it is on disk: for data that a power cut may take without harm.
         `heavy`: carries as much data as a file.
         """
         ...
 
     async def read(self, work: Callable[[Transaction], Result]) -> Result: ...
+
+    async def rewrite(self) -> None:
+        """Write the whole file anew, without its free pages. Needs as much free disk again."""
+        ...
 
     async def close(self) -> None: ...

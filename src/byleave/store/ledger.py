@@ -52,7 +52,9 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
 A NULL counts as absent, so that a column added later leaves the digests of older rows as they are.
 """
 LONG_CHARACTERS = 4096
-ADOPTED, UNSEALED = "adopted", "unsealed"
+ADOPTED, UNSEALED, PRUNED = "adopted", "unsealed", "pruned"
+PRUNABLE = frozenset({"tool_executions", "approvals"})
+"""The tables whose rows a link `pruned` may remove: its `was` has the digest of each removed row."""
 ROWS_IN_A_LINK = 500
 PROJECTS = "projects"
 """Name of the seal on the list of projects."""
@@ -378,14 +380,16 @@ class Feed:
 
         return await self._database.read(work)
 
+    async def span(self, project_id: str) -> tuple[int, int]:
+        """The number before the oldest event that is left, and the number of the newest."""
+        return await self._database.read(lambda transaction: _span(transaction, project_id))
+
     async def before(self, project_id: str, moment: str) -> int:
         """Number of the newest event before a moment, for a reader who wants everything since."""
 
         def work(transaction: Transaction) -> int:
-            head = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
-            oldest = transaction.one("SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id})
             # Events are numbered in the order of their times, so their number is found by halving.
-            low, high = (oldest["seq"] if oldest and oldest["seq"] else 1) - 1, head["seq"] if head else 0
+            low, high = _span(transaction, project_id)
             while low < high:
                 middle = (low + high + 1) // 2
                 event = transaction.one(
@@ -423,6 +427,13 @@ class Feed:
             return found, heads[-1]["seq"] if heads else seq, len(heads) == limit
 
         return await self._database.read(work)
+
+
+def _span(transaction: Transaction, project_id: str) -> tuple[int, int]:
+    feed = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+    head: int = feed["seq"] if feed else 0
+    oldest = transaction.one("SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id})
+    return (head if oldest is None or oldest["seq"] is None else oldest["seq"] - 1), head
 
 
 def _is_for(client_id: str | None, head: Row) -> bool:

@@ -21,6 +21,7 @@ from .grants import Grants
 from .ledger import Feed, adopt, is_own_record, reseal, write_batch
 from .machines import Machines, SignIns
 from .migrations import bring_up_to_date, check_up_to_date
+from .retention import Retention
 from .runs import Runs
 from .sqlite import SqliteDatabase, SqliteTransaction
 from .transitions import Waits
@@ -46,6 +47,7 @@ class Store:
         self.feed = Feed(database)
         self.audit = Audit(database)
         self.undos = Undos(database)
+        self.retention = Retention(database)
         self.sign_ins = SignIns(database)
 
     @classmethod
@@ -108,6 +110,10 @@ class Store:
             check_up_to_date(path)
             database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
+
+    async def is_own(self) -> bool:
+        """True if the record was sealed with this secret: anything written with another one breaks its chain."""
+        return await self.database.read(is_own_record)
 
     async def check_writable(self) -> None:
         """Write one page with its old content, to raise any error that keeps the record from being written.

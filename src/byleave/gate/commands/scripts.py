@@ -1,9 +1,9 @@
-"""Files of the workspace that a command would run: an approval shows them and is bound to them.
+"""Workspace files that a command would run: an approval shows them and is bound to them.
 
-`runs` names them from the line alone, so server and client name the same ones. Where a name could mean several files
-(`node app`, `python -m tool`) it names every file that would decide, also those that are missing now: one that appears
-later is a change like any other. What the files themselves load (imports, packages) is not named here. Nothing here
-looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody can look at it, so nobody approves it.
+`runs` names them from the line alone, so server and client name the same ones. If a name could mean several files
+(`node app`, `python -m tool`), it names every candidate, missing ones too: one that appears later is a change like any
+other. Files that these load (imports, packages) are not named. Nothing here touches the disk. `UNKNOWN` stands for a
+line whose files cannot be determined: nobody can inspect it, so nobody can approve it.
 """
 
 import re
@@ -20,11 +20,11 @@ def _names(text: str) -> frozenset[str]:
 
 
 UNKNOWN = (".",)
-"""A directory holds no content, so looking at it fails."""
+"""A directory has no content, so its inspection fails."""
 
 _PYTHON_FILES = (".py", ".pyw", ".pyc", ".pyz", ".zip")
 _SCRIPT_MODULES = _names("pdb cProfile profile trace runpy doctest pydoc coverage debugpy memory_profiler")
-"""Modules of Python that run, or import, a file they are given."""
+"""Python modules that run or import a file given as an argument."""
 _PIP_BUILDS = ("setup.py", "setup.cfg", "pyproject.toml")
 _NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
 _NODE_LOADS = _names("-r --require --import --loader --experimental-loader --test-global-setup --test-reporter")
@@ -43,7 +43,7 @@ _NPM_INSTALLS = _names(
     update up upgrade udpate install-test it cit install-ci-test clean-install-test rebuild rb link ln"""
 )
 _MEMBER_PATH = re.compile(r"\./[\w./-]+|(?!@)[\w.-]+/[\w./-]+")
-"""A path: no package's name is spelled so, and it holds no pattern."""
+"""A path that cannot be a package name and holds no pattern."""
 _PYTEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
@@ -71,7 +71,7 @@ class Line(NamedTuple):
 
 
 def line_of(args: Sequence[str], reading: Reading) -> Line:
-    """A reading with the words of its subcommands in one row."""
+    """Flatten a reading and those of its subcommands into one line."""
     options: list[Option] = []
     operands = list(reading.operands)
     part: Reading | None = reading
@@ -79,7 +79,7 @@ def line_of(args: Sequence[str], reading: Reading) -> Line:
         options += [(said.spelled, said.value) for said in part.said]
         part = part.sub
         if part is not None and len(operands) == 1:
-            operands += part.operands  # where the command stops at its subcommand
+            operands += part.operands  # the command's own reading stops at its subcommand
     return Line(args, options, operands)
 
 
@@ -100,7 +100,7 @@ def changes_what_it_runs(program: str, line: Line) -> bool:
 
 
 def package_scripts(program: str, line: Line) -> tuple[str, ...] | None:
-    """The scripts of package.json that a line would run, in order; None: not certain which."""
+    """The scripts of package.json that a line would run, in order; None if uncertain."""
     if program == "node":
         return tuple(line.values("--run")) or None
     subcommand = _npm_subcommand(line) if program == "npm" else ""
@@ -122,7 +122,7 @@ def _around(name: str) -> tuple[str, ...]:
 
 
 def _plain(path: str, workspace: str | None) -> str:
-    """A path from the workspace, without empty parts. `..` stays: behind a link it leads elsewhere than it looks."""
+    """Strip the workspace and empty parts from a path. `..` stays: behind a link it may lead elsewhere."""
     root = workspace.rstrip("/") if workspace else ""
     if root and path.startswith(root + "/"):
         path = path[len(root) :].lstrip("/")
@@ -164,7 +164,7 @@ def _pointed_at(module: str, args: Sequence[str]) -> list[str]:
 
 
 def _local_packages(args: Sequence[str]) -> list[str]:
-    """Files that build a package pip takes from the workspace, and the lists of packages it reads."""
+    """Build files of the packages that pip takes from the workspace."""
     found: list[str] = []
     for arg in args:
         plain = arg.partition("[")[0]
@@ -174,10 +174,10 @@ def _local_packages(args: Sequence[str]) -> list[str]:
 
 
 def _module(name: str) -> Iterable[str]:
-    """Paths where `python -m` looks for a module in the workspace, before it looks elsewhere."""
+    """Workspace paths where `python -m` looks for a module before it looks elsewhere."""
     parts = name.split(".")
     if not all(parts) or "/" in name:
-        return ()  # no module is called that
+        return ()  # not the name of a module
     path = "/".join(parts)
     found = [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
     for depth in range(1, len(parts)):
@@ -200,7 +200,7 @@ def _node(line: Line) -> Iterable[str]:
         return found
     operands = list(line.operands[:1])
     if operands in (["inspect"], ["debug"]) or _unread(line):
-        # Which argument is the script is not certain: each of them counts.
+        # The script may be any of the first arguments: count each.
         operands = [arg for arg in line.args if not arg.startswith("-")][:4]
     for operand in operands:
         if operand not in ("-", "inspect", "debug"):
@@ -209,7 +209,7 @@ def _node(line: Line) -> Iterable[str]:
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
-    """Files node would load for a name: the file, the file with an ending, or what the directory says."""
+    """Files that node may load for a name: as it is, with an extension, or from its directory."""
     if name.endswith(_NODE_FILES):
         return [name]
     found = [name, f"{name}.js", f"{name}.json", f"{name}.node"]
@@ -217,7 +217,7 @@ def _node_file(name: str, *, entry: bool) -> list[str]:
 
 
 def _unread(line: Line) -> bool:
-    """True if an option before the script is one the table does not have: it may have taken the next argument."""
+    """True if an unknown option precedes the script: it may take the next argument as its value."""
     known = {spelled for spelled, _ in line.options}
     for arg in line.args:
         if arg in line.operands[:1]:
@@ -234,9 +234,9 @@ def _npm(line: Line) -> Iterable[str]:
         return ()
     names = ["package.json", ".npmrc"]
     if subcommand in _NPM_INSTALLS:
-        names.append("binding.gyp")  # built, and so run, where there is one
+        names.append("binding.gyp")  # npm builds, and so runs, one that exists
     if subcommand in ("start", "restart"):
-        names.append("server.js")  # what `npm start` runs without a script of that name
+        names.append("server.js")  # run by `npm start` if there is no script of that name
     directories = line.values("-C", "--prefix")
     members = _npm_members(line)
     if members is None or (members and directories):
@@ -247,9 +247,9 @@ def _npm(line: Line) -> Iterable[str]:
 
 
 def _npm_members(line: Line) -> list[str] | None:
-    """Directories of the packages that -w names; None where packages are chosen that the line does not locate.
+    """Directories of the packages that -w names; None if the line does not locate a chosen one.
 
-    By a name, or as all of them, npm finds packages in the files. It takes abbreviations, clusters and any number of
+    npm looks up packages chosen by name, or all of them, in files. It takes abbreviations, clusters and any number of
     dashes, so every option that may choose packages counts.
     """
     own = line.args[: line.args.index("--")] if "--" in line.args else line.args

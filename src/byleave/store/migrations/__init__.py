@@ -29,6 +29,8 @@ def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = l
     stored = stored_revision(path)
     if stored is None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            # Only an empty file takes it: retention can then give pages back a few at a time.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             # One transaction: all tables or none.
             connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
             connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import load_token, open_identity, save_token
+from byleave.client import Identity, Journal, client_directory, load_token, open_identity, save_token
 from byleave.protocol.errors import ConfigurationError
 
 pytestmark = pytest.mark.promise("L4")
@@ -12,28 +12,55 @@ pytestmark = pytest.mark.promise("L4")
 URL = "http://127.0.0.1:8477"
 
 
+def opened(home: Path, workspace: str = "ws", *, url: str = URL, project: str = "p") -> Identity:
+    """An identity, taken as a client takes it: the journal first."""
+    directory = client_directory(home, url, project, home / workspace)
+    Journal(directory).close()
+    return open_identity(directory)
+
+
 def test_the_same_workspace_keeps_its_id(tmp_path: Path) -> None:
-    first = open_identity(tmp_path, URL, "p", tmp_path / "ws")
-    assert open_identity(tmp_path, URL + "/", "p", tmp_path / "ws") == first
+    first = opened(tmp_path)
+    assert opened(tmp_path, url=URL + "/") == first
     assert first.directory.stat().st_mode & 0o777 == 0o700
     assert (first.directory / "client_id").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_client_keeps_its_key_and_one_from_before_keys_gets_one(tmp_path: Path) -> None:
-    first = open_identity(tmp_path, URL, "p", tmp_path)
-    file = first.directory / "client_key"
-    assert file.stat().st_mode & 0o777 == 0o600
+    assert (first.directory / "client_key").stat().st_mode & 0o777 == 0o600
     assert first.key not in repr(first)
-    file.unlink()
-    second = open_identity(tmp_path, URL, "p", tmp_path)
-    assert second.client_id == first.client_id
+
+
+@pytest.mark.parametrize("content", [None, "", "half a ke"])
+def test_client_that_lost_its_key_comes_as_a_new_one_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
+) -> None:
+    first = opened(tmp_path)
+    assert caplog.messages == []
+    file = first.directory / "client_key"
+    file.unlink() if content is None else file.write_text(content)
+    second = opened(tmp_path)
+    assert second.client_id != first.client_id
     assert second.key != first.key
-    assert open_identity(tmp_path, URL, "p", tmp_path).key == second.key
+    assert ["calls of the old one are given up" in message for message in caplog.messages] == [True]
+    assert opened(tmp_path) == second
+
+
+@pytest.mark.promise("C1")
+@pytest.mark.parametrize("content", [None, b"", b'{"step":"seen","tool_', b'{"step":"accepted","tool_id":"exec_1"}\n'])
+def test_client_that_lost_its_journal_comes_as_a_new_one_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
+) -> None:
+    first = opened(tmp_path)
+    file = first.directory / "journal.jsonl"
+    file.unlink() if content is None else file.write_bytes(content)
+    second = opened(tmp_path)
+    assert second.client_id != first.client_id
+    assert second.key != first.key
+    assert ["calls of the old one are given up" in message for message in caplog.messages] == [True]
+    assert opened(tmp_path) == second
 
 
 def test_another_server_project_or_workspace_is_another_client(tmp_path: Path) -> None:
     ids = {
-        open_identity(tmp_path, url, project, tmp_path / name).client_id
+        opened(tmp_path, name, url=url, project=project).client_id
         for url in (URL, "http://other")
         for project in ("p", "q")
         for name in ("a", "b")
@@ -42,9 +69,9 @@ def test_another_server_project_or_workspace_is_another_client(tmp_path: Path) -
 
 
 def test_a_broken_id_is_replaced(tmp_path: Path) -> None:
-    first = open_identity(tmp_path, URL, "p", tmp_path)
+    first = opened(tmp_path)
     (first.directory / "client_id").write_text("../../etc\n")
-    second = open_identity(tmp_path, URL, "p", tmp_path)
+    second = opened(tmp_path)
     assert second.client_id != first.client_id
     assert second.client_id.startswith("client_")
 

@@ -36,7 +36,7 @@ async def test_each_step_is_on_disk_before_the_next(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(tmp_path)] == ["seen", "acting", "done"]
     journal.accepted("exec_1")
     assert [line["step"] for line in lines(tmp_path)] == ["seen", "acting", "accepted"]
-    assert lines(tmp_path)[1].keys() == {"step", "tool_id", "tool_name", "digest", "at"}
+    assert lines(tmp_path)[1].keys() == {"step", "tool_id", "tool_name", "digest", "at", "crc"}
     assert journal.unsent == []
     assert journal.report("exec_1") is None
     journal.close()
@@ -123,9 +123,9 @@ async def test_a_large_report_has_a_file_of_its_own_until_it_is_accepted(tmp_pat
     again = Journal(tmp_path)
     assert [path.name for path in (tmp_path / "spool").iterdir()] != ["stray.json"]
     assert again.report("exec_1") == large
+    await again.done("exec_2", b"{}", durable=False)
+    again.accepted("exec_2")
     again.close()
-    with (tmp_path / "journal.jsonl").open("ab") as file:
-        file.write(b'{"step":"done","tool_id":"exec_2","report":{}}\n{"step":"accepted","tool_id":"exec_2"}\n')
     again = Journal(tmp_path)
     assert again.unsent == ["exec_1"]
     again.accepted("exec_1")
@@ -174,7 +174,7 @@ async def test_a_lost_spool_file_is_reported_instead(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("C1")
-async def test_a_torn_last_line_was_never_acted_upon(tmp_path: Path) -> None:
+async def test_call_on_a_torn_last_line_counts_as_run(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     await acted(journal, "exec_1")
     journal.close()
@@ -182,44 +182,88 @@ async def test_a_torn_last_line_was_never_acted_upon(tmp_path: Path) -> None:
         file.write(b'{"step":"acting","tool_id":"exec_2","tool_na')
     again = Journal(tmp_path)
     assert again.knows("exec_1")
-    assert not again.knows("exec_2")
+    assert again.knows("exec_2")
     await acted(again, "exec_3")
     again.close()
     last = Journal(tmp_path)
-    assert last.unsent == ["exec_1", "exec_3"]
+    assert last.unsent == ["exec_1", "exec_2", "exec_3"]
     last.close()
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.promise("C1")
+async def test_any_flipped_bit_leaves_each_call_known_or_makes_a_new_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path)
+    await acted(journal, "exec_1")
+    await journal.done("exec_1", REPORT, durable=False)
+    journal.accepted("exec_1")
+    journal.close()
+    journal = Journal(tmp_path)
+    await acted(journal, "exec_2")
+    await journal.done("exec_2", REPORT, durable=False)
+    await acted(journal, "exec_3")
+    os.close(journal._lock)  # as one that is killed leaves it
+    content, kept = (tmp_path / "journal.jsonl").read_bytes(), tmp_path / "client_id"
+    for at in range(len(content)):
+        (tmp_path / "journal.jsonl").write_bytes(flipped(content, at))
+        kept.write_text("client_1")
+        caplog.clear()
+        again = Journal(tmp_path)
+        whole = all(again.knows(f"exec_{number}") for number in (1, 2, 3))
+        again.close()
+        assert whole or not kept.exists(), flipped(content, at)
+        assert kept.exists() or ["given up" in message for message in caplog.messages] == [True]
 
 
 @pytest.mark.promise("C1")
 @pytest.mark.parametrize(
     "broken",
     [
-        b'{"step":"done","tool_id":"exec_2","report":{"sta\x00',
+        b"\x00\x00\x00",
+        b"[]",
+        b"",
+        b'{"step":"seen","tool_ids":[1]}',
         b'{"step":"done","tool_id":"exec_2"}',
-        b'{"step":"what","tool_id":"exec_2"}',
+        b'{"step":"acting","tool_id":"exec_2"}',
     ],
 )
-async def test_a_call_on_a_line_that_cannot_be_read_counts_as_run(tmp_path: Path, broken: bytes) -> None:
-    Journal(tmp_path).close()
-    with (tmp_path / "journal.jsonl").open("ab") as file:
-        file.write(broken + b"\n" + b'{"step":"acting","tool_id":"exec_3"}\n')
+async def test_line_that_cannot_be_read_makes_a_new_client_and_sends_nothing_of_the_old(
+    tmp_path: Path, broken: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     journal = Journal(tmp_path)
-    assert journal.knows("exec_2")
-    assert journal.unsent == ["exec_2", "exec_3"]
-    assert json.loads(journal.report("exec_2") or b"")["error_type"] == "interrupted"
+    await acted(journal, "exec_1")
     journal.close()
+    (tmp_path / "client_id").write_text("client_1")
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(broken + b"\n")
+    again = Journal(tmp_path)
+    assert not (tmp_path / "client_id").exists()
+    assert again.knows("exec_1")
+    assert again.unsent == []
+    assert ["cannot be read at line 3" in message for message in caplog.messages] == [True]
+    again.close()
 
 
 @pytest.mark.promise("C1")
-@pytest.mark.parametrize("broken", [b"\x00\x00\x00", b"[]", b'{"step":"seen","tool_ids":[1]}', b""])
-async def test_a_line_that_hides_which_call_it_was_stops_the_client(tmp_path: Path, broken: bytes) -> None:
-    Journal(tmp_path).close()
-    with (tmp_path / "journal.jsonl").open("ab") as file:
-        file.write(broken + b"\n" + b'{"step":"accepted","tool_id":"exec_3"}\n')
-    with pytest.raises(ConfigurationError, match=r"Line 2 of .* cannot be read"):
-        Journal(tmp_path)
-    (tmp_path / "journal.jsonl").unlink()
-    Journal(tmp_path).close()
+async def test_journal_of_an_earlier_version_is_read_without_checksums(tmp_path: Path) -> None:
+    report = b'{"status":"completed","result":{"a":1,"crc":"2"}}'
+    (tmp_path / "client_id").write_text("client_1")
+    (tmp_path / "journal.jsonl").write_bytes(
+        b'{"step":"seen","tool_ids":["exec_1"]}\n{"step":"acting","tool_id":"exec_2"}\n'
+        b'{"step":"done","tool_id":"exec_3","report":%s}\n' % report
+    )
+    journal = Journal(tmp_path)
+    assert all(journal.knows(f"exec_{number}") for number in (1, 2, 3))
+    assert sorted(journal.unsent) == ["exec_2", "exec_3"]
+    assert json.loads(journal.report("exec_3") or b"") == json.loads(report)
+    journal.close()
+    assert (tmp_path / "client_id").exists()
+    assert all("crc" in line for line in lines(tmp_path))
 
 
 class SmallDisk:

@@ -6,12 +6,14 @@ import os
 import re
 import sys
 import termios
+import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from byleave.client import Answer, Question, TerminalPrompt
 from byleave.client import prompts as prompts_module
@@ -28,6 +30,10 @@ from .conftest import MakeRequest
 
 MENU = "v to see all of it: "
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+OURS = re.compile(
+    r"$|MEDIUM write_file$|  [a-z ]+:( |$)|Type |Allow similar calls|  1  |     at most: |Your answer was not taken: |"
+    r".*v to see all of it: "
+)
 THIS = Suggestion(rule=GrantRule(tool="write_file", paths=("src/a.md",)), text="Write 'src/a.md'.", widest="It alone.")
 SRC = Suggestion(
     rule=GrantRule(tool="write_file", paths=("src/**",)), text="Write below 'src'.", widest="All below it."
@@ -298,6 +304,50 @@ async def test_nothing_shown_can_move_the_cursor_or_pass_for_a_line_of_ours(
     assert "\n  why: it is harmless" not in shown.replace("\r", "")
     assert "\x1b[31m" not in shown
     assert "  |   why: it is harmless" in shown
+
+
+def screen_rows(terminal: Terminal) -> list[str]:
+    """Fold what was printed as a terminal of 80 columns does."""
+    seen: list[str] = []
+    for line in COLOUR.sub("", terminal.look()).replace("\r", "").split("\n"):
+        row, width = "", 0
+        for character in line:
+            cells = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+            if width + cells > 80:
+                seen.append(row)
+                row, width = "", 0
+            row, width = row + character, width + cells
+        seen.append(row)
+    return seen
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("filler", ["x", "x ", "\u6f22", "\U0001f600"], ids=["letters", "words", "wide", "emoji"])
+async def test_every_row_of_foreign_text_is_marked_also_where_a_line_is_folded(
+    terminal: Terminal, request_event: MakeRequest, filler: str
+) -> None:
+    # Wherever the fold falls, a row of the text would begin with the forged one.
+    forged = "".join(filler * count + "MEDIUM write_file\ty to allow once" for count in range(1, 8))
+    lines = f"{forged}\n\n\n{forged}"
+    shown = ShownChange(path="a.txt", kind=ChangeKind.CREATE, after=lines, note=forged)
+    change = WriteChange(
+        approval_id="a", digest="d" * 64, change=shown, before_sha256=None, before_size=None, seen_at=None
+    )
+    event = request_event(
+        tool_params={"content": lines, "query": forged, "other": lines},
+        description=f"Write 'a.txt'\n{forged}",
+        agent_id=forged,
+        inspection=Inspection(files=[script(path=forged, text=lines)], problem=forged),
+        findings=[Finding(level=VerdictLevel.HIGH, reason=forged, rule="x")],
+        suggestions=[Suggestion(rule=SRC.rule, text=forged, widest=forged)],
+    )
+    terminal.prompt.show(prompts_module.question_lines(event, 5, change))
+    terminal.prompt.show(map(Text, prompts_module.rows(lines, 80)))
+    terminal.prompt.say(f"Your answer was not taken: {forged}")
+    await walk(terminal, question(event), (MENU, "s\n"), ("Type the number", "\n"), (MENU, "n no\n"))
+    rows = screen_rows(terminal)
+    assert [row for row in rows if not row.startswith("  |") and not OURS.match(row)] == []
+    assert "".join(row.removeprefix("  |>").removeprefix("  | ") for row in rows).count("MEDIUM write_file") > 50
 
 
 async def test_a_sentence_is_said_safely(terminal: Terminal) -> None:
@@ -696,7 +746,7 @@ async def test_a_difference_that_cannot_be_had_is_said_and_the_question_is_put(
     monkeypatch.setattr(prompts_module, "CHANGE_SECONDS", 0.05)
     assert "did not say in time" in await shown(terminal, request_event(), change=never)
     said = await shown(terminal, request_event(), change=changing("a\n", "b\n", digest="e" * 64))
-    assert "another change than the one that is asked about" in said
+    assert "The server tells of another change" in said
     assert "+b" not in said
     said = await shown(terminal, request_event(), change=changing(None, "b\n", note="It is not text."))
     assert "note: It is not text." in said

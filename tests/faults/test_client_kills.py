@@ -211,3 +211,39 @@ async def test_cancel_in_the_chat_ends_every_process_of_the_command(tmp_path: Pa
         assert alive(marker) == []
         assert (ended["status"], ended["error_type"]) == ("failed", "cancelled"), ended
         await alice.close()
+
+
+RAN = """\
+import time
+with open("ran", "a") as file:
+    file.write("once\\n")
+print("started", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.promise("C1", "X22")
+@pytest.mark.timeout(120)
+async def test_client_that_loses_its_journal_runs_nothing_again_and_the_server_ends_its_calls(tmp_path: Path) -> None:
+    async with open_site(tmp_path, untraced_forks(), result_grace_seconds="1") as site:
+        (site.workspace / "ran.py").write_text(RAN)
+        alice = User(site.url, site.token("alice"))
+        await site.serve()
+        project_id = (await alice.post("/my/projects", {"name": "demo"})).body["project_id"]
+        client = await site.connect(project_id, alice.token)
+        async with alice.watch(project_id) as stream:
+            call = alice.execute(project_id, "execute_command", command="python", args=["ran.py"], timeout=3)
+            asking = asyncio.create_task(call)
+            asked = await stream.until("tool.approval_request")
+            await alice.post(f"/my/approvals/{asked['approval_id']}/confirm", {"decision": "approved"})
+            await stream.until("tool.output")
+            await client.kill()
+            (journal,) = site.home.glob("**/journal.jsonl")
+            journal.unlink()
+            again = await site.connect(project_id, alice.token)
+            ended = await alice.end_of((await asking)["tool_id"])
+        assert (ended["status"], ended["error_type"]) == ("failed", "interrupted"), ended
+        assert "The client went away while this was running" in ended["error"]
+        assert (site.workspace / "ran").read_text() == "once\n"
+        assert "calls of the old one are given up" in again.output()
+        await alice.close()

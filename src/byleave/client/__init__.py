@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .approvals import ApprovalDesk, PastApproval
     from .connection import ClientConnection, connect_client
     from .handler import ActiveExecution, ToolHandler
-    from .identity import Identity, load_token, open_identity, save_token
+    from .identity import Identity, client_directory, load_token, open_identity, save_token
     from .journal import Journal
     from .outbox import Link
     from .prompts import TerminalPrompt
@@ -34,6 +34,7 @@ __all__ = [
     "ServerApi",
     "TerminalPrompt",
     "ToolHandler",
+    "client_directory",
     "connect_client",
     "load_token",
     "open_identity",
@@ -55,6 +56,7 @@ _HOMES = {
     "ServerApi": "api",
     "TerminalPrompt": "prompts",
     "ToolHandler": "handler",
+    "client_directory": "identity",
     "connect_client": "connection",
     "load_token": "identity",
     "open_identity": "identity",

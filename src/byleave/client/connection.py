@@ -31,7 +31,7 @@ from byleave.workspace import Workspace
 
 from .api import Frame, ServerApi
 from .handler import ExecutionObserver, ToolHandler
-from .identity import TOKEN_HINT, load_token, open_identity
+from .identity import TOKEN_HINT, client_directory, load_token, open_identity
 from .journal import Journal
 from .log import log
 from .outbox import pause
@@ -249,10 +249,10 @@ def connect_client(
     if not token:
         raise ConfigurationError("There is no token.", hint=f"set BYLEAVE_TOKEN, or {TOKEN_HINT}")
     rules = load_policy(settings, workspace_dir)
-    identity = open_identity(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve())
-    api = ServerApi(settings.server_url, token, client_id=identity.client_id, key=identity.key)
-    journal = Journal(identity.directory)
+    journal = Journal(client_directory(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve()))
     try:
+        identity = open_identity(journal.directory)
+        api = ServerApi(settings.server_url, token, client_id=identity.client_id, key=identity.key)
         workspace = Workspace(workspace_dir, settings)
     except BaseException:
         journal.close()

@@ -1,10 +1,11 @@
 """Client identity: its id, its key, its state directory, and the user's token.
 
 There is one state directory for each server, project and workspace: the journal in it must know every call that
-reached this machine, and no others. All files are readable by their owner alone. The key proves to the server that this
-is the client it knows by that id, whoever else has a token of the same user. A token that others could have read is
-refused, and neither a token nor the key is ever logged. A one-time link can be exchanged for a token: its code only
-goes to the link's server, without redirects, and a loopback name is reached by address.
+reached this machine, and no others. A client that loses its journal or its key becomes a new one, with a new id. All
+files are readable by their owner alone. The key proves to the server that this is the client it knows by that id,
+whoever else has a token of the same user. A token that others could have read is refused, and neither a token nor the
+key is ever logged. A one-time link can be exchanged for a token: its code only goes to the link's server, without
+redirects, and a loopback name is reached by address.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from byleave.protocol.errors import ByleaveError, ConfigurationError, Problem, R
 from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
 from byleave.protocol.wire import new_id
 
+from .log import log
 from .loopback import CONNECT_SECONDS, LoopbackAddress
 
 TOKEN_HINT = "make a token with `byleave token --user NAME`"  # noqa: S105 - a sentence, not a token
@@ -41,24 +43,46 @@ class Identity:
     directory: Path
 
 
-def open_identity(home: Path, server_url: str, project_id: str, workspace: Path) -> Identity:
-    """Return the identity for this server, project and workspace; create it on first use."""
+def client_directory(home: Path, server_url: str, project_id: str, workspace: Path) -> Path:
+    """Return the state directory for this server, project and workspace."""
     key = "\0".join((server_url.rstrip("/"), project_id, str(workspace)))
-    directory = home / "clients" / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    return home / "clients" / hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def open_identity(directory: Path) -> Identity:
+    """Return the identity kept in a state directory; create it on first use.
+
+    Open the journal first: its lock keeps other clients away, and a damaged one makes this a new client.
+    """
     private_directory(directory)
-    # The key first: an id that a server knows by a key must not be left without it.
-    key = _kept(directory / "client_key", _KEY, secrets.token_hex(32))
-    return Identity(_kept(directory / "client_id", _CLIENT_ID, new_id("client")), key, directory)
+    client_id, key = _kept(directory / "client_id", _CLIENT_ID), _kept(directory / "client_key", _KEY)
+    if client_id is None or key is None:
+        # A server refuses a known id with another key, so both are new.
+        if client_id is not None or key is not None:
+            lost = "key" if key is None else "id"
+            log.warning(
+                f"This client's {lost} is lost, so it comes as a new client; calls of the old one are given up."
+            )
+        forget_identity(directory)
+        client_id, key = new_id("client"), secrets.token_hex(32)
+        # The key first: an id that a server knows by a key must not be left without it.
+        _replace(directory / "client_key", key)
+        _replace(directory / "client_id", client_id)
+    return Identity(client_id, key, directory)
 
 
-def _kept(path: Path, form: re.Pattern[str], new: str) -> str:
-    """Return the content of a file; if it is missing or broken, store and return `new`."""
+def forget_identity(directory: Path) -> None:
+    """Remove id and key, so that the next identity is new."""
+    (directory / "client_id").unlink(missing_ok=True)
+    (directory / "client_key").unlink(missing_ok=True)
+
+
+def _kept(path: Path, form: re.Pattern[str]) -> str | None:
+    """Return the content of a file; None if it is missing or broken."""
     with contextlib.suppress(FileNotFoundError):
         known = path.read_text("ascii", "replace").strip()
-        if form.fullmatch(known):
-            return known
-    _replace(path, new)
-    return new
+        return known if form.fullmatch(known) else None
+    return None
 
 
 def load_token(home: Path) -> str | None:

@@ -3,7 +3,9 @@
 `acting` is written before a tool acts and `done`, with the report, before it is posted. `accepted` then overwrites
 that line: a result may hold secrets, so it is kept no longer than needed. After a crash, `acting` without `done`
 becomes a report that says so (never a second run), and `done` without `accepted` is sent again. One process owns a
-journal. If a line cannot be written, nothing is executed; if a line cannot be read, its call counts as run.
+journal. If a line cannot be written, nothing is executed. Each line has a checksum; if one cannot be read, or the
+journal or its first line is missing, calls that ran may be unknown, so the client takes a new identity: the server
+never signals the old one's calls to it.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +24,7 @@ from byleave.protocol.executions import FailedReport
 from byleave.protocol.states import ErrorType
 from byleave.protocol.wire import now
 
-from .identity import private_directory
+from .identity import forget_identity, private_directory
 from .log import log
 
 KEPT_IDS = 10_000
@@ -30,6 +32,7 @@ SPOOL_BYTES = 1024 * 1024
 """A larger report gets its own file."""
 COMPACT_BYTES = 32 * 1024 * 1024
 INTERRUPTED = "The client stopped while this was running; it may or may not have had its effect. It was not run again."
+_CHECKSUM = b',"crc":"'
 _TOOL_ID = re.compile(rb'"tool_id":"([^"\\]{1,200})"')
 
 
@@ -252,25 +255,48 @@ class Journal:
 
     def _load(self) -> None:
         try:
-            content = self._path.read_bytes()
+            damage = self._read(self._path.read_bytes())
         except FileNotFoundError:
-            return
-        for number, (entry, salvaged) in enumerate(_entries(content), start=1):
-            if entry is not None:
-                self._take(entry)
-            elif salvaged is not None:
-                log.warning("unreadable journal line; its call counts as run", line=number, tool_id=salvaged)
-                self._take({"step": "acting", "tool_id": salvaged})
-            else:
-                raise ConfigurationError(
-                    f"Line {number} of {str(self._path)!r} cannot be read, so calls that ran may be missing from it.",
-                    hint="move the file away when nothing of this project is still running on the server",
-                )
+            damage = "is missing" if (self.directory / "client_id").exists() else None
+        if damage is not None:
+            log.warning(
+                f"The journal {str(self._path)!r} {damage}, so calls that ran may be missing from it: "
+                "this machine comes as a new client, and calls of the old one are given up."
+            )
+            # On disk before the journal is whole again: the old id with a whole journal would be trusted.
+            forget_identity(self.directory)
+            _sync_directory(self.directory)
+            self._acting.clear()
+            self._unsent.clear()
         for tool_id in list(self._acting):
             log.warning("interrupted when the client ended", tool_id=tool_id)
             self._unsent[tool_id] = Unsent(_failed(INTERRUPTED, ErrorType.INTERRUPTED))
         self._acting.clear()
         self._sweep_spool()
+
+    def _read(self, content: bytes) -> str | None:
+        """Take all readable lines; return what is damaged, as the end of a sentence."""
+        *lines, torn = content.split(b"\n")
+        first = _entry(lines[0], checked=False) if lines else None
+        if first is None or first["step"] != "seen":
+            return "has lost its first line"
+        checked = "crc" in first  # journals of earlier versions have no checksums
+        damage: str | None = None
+        for number, line in enumerate(lines, start=1):
+            entry = _entry(line, checked=checked)
+            if entry is None:
+                damage = damage or f"cannot be read at line {number}"
+            else:
+                self._take(entry)
+        if torn:
+            # Its write was cut short, or the file was; in the second case it may have run.
+            found = _TOOL_ID.search(torn)
+            if found is None:
+                return damage or "ends in half a line"
+            tool_id = found[1].decode("utf-8", "replace")
+            log.warning("journal ends in a torn line; its call counts as run", tool_id=tool_id)
+            self._take({"step": "acting", "tool_id": tool_id})
+        return damage
 
     def _take(self, entry: dict[str, Any]) -> None:
         step = entry["step"]
@@ -295,18 +321,11 @@ class Journal:
                 path.unlink(missing_ok=True)
 
 
-def _entries(content: bytes) -> Iterator[tuple[dict[str, Any] | None, str | None]]:
-    """Yield each line as an entry, or the id found in a broken one. A torn last line was never acted upon."""
-    *lines, rest = content.split(b"\n")
-    for line in lines:
-        entry = _entry(line)
-        found = None if entry else _TOOL_ID.search(line)
-        yield entry, found[1].decode("utf-8", "replace") if found else None
-    if rest:
-        log.warning("journal ends in a torn line")
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
+def _entry(line: bytes, *, checked: bool) -> dict[str, Any] | None:
+    """Return a line's entry; None if it cannot be read. With `checked`, it must have its checksum."""
+    body, mark, end = line.rstrip(b" ").rpartition(_CHECKSUM)
+    if checked and (not mark or end != b'%08x"}' % zlib.crc32(body)):
+        return None
     try:
         value: Any = json.loads(line)
         match value:
@@ -337,14 +356,20 @@ def _lock(path: Path) -> int:
 
 
 def _line(**entry: object) -> bytes:
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    return _checked(json.dumps(entry, separators=(",", ":")).encode())
+
+
+def _checked(line: bytes) -> bytes:
+    """Add a checksum to a JSON object, as its last field, and a newline."""
+    body = line[:-1]
+    return b'%s%s%08x"}\n' % (body, _CHECKSUM, zlib.crc32(body))
 
 
 def _done_line(tool_id: str, unsent: Unsent) -> bytes:
     if unsent.body is None:
         return _line(step="done", tool_id=tool_id, spool=unsent.spool)
     # The report is already JSON on one line; it is not parsed and written again.
-    return b'{"step":"done","tool_id":%s,"report":%s}\n' % (json.dumps(tool_id).encode(), unsent.body)
+    return _checked(b'{"step":"done","tool_id":%s,"report":%s}' % (json.dumps(tool_id).encode(), unsent.body))
 
 
 def _failed(error: str, error_type: ErrorType) -> bytes:

@@ -1,8 +1,8 @@
 """Questions on a terminal: how one is rendered, and how it is answered, one at a time, by whole lines.
 
-Every field is escaped again here, whatever the server did, and foreign text has a mark before each line, so that it
-cannot pass for ours. Nothing is left out without saying how to see it. Diffs are bounded: the common beginning and end
-are skipped, and a middle too long to compare is shown as removed and added.
+Every field is escaped again here, whatever the server did, and foreign text has a mark before each line and before each
+row on which a line goes on, so that it cannot pass for ours. Nothing is left out without saying how to see it. Diffs
+are bounded: the common beginning and end are skipped, and a middle too long to compare is shown as removed and added.
 """
 
 import asyncio
@@ -44,6 +44,8 @@ COMPARED_LINES = 1000
 CONTEXT = 3
 _STYLES = {"+": "green", "-": "red", "@": "dim"}
 MARK = "  | "
+CONTINUED = "  |>"
+"""Mark of a row that goes on with the line above it: the terminal must never fold a line itself, without a mark."""
 
 
 def difference_lines(change: WriteChange) -> Iterator[Text]:
@@ -237,10 +239,42 @@ def rows(text: str, width: int) -> list[str]:
     """Split text into safe, marked rows that fit the screen."""
     room = max(10, width - len(MARK) - 1)
     return [
-        f"{MARK}{line[start : start + room]}"
+        f"{MARK if start == 0 else CONTINUED}{line[start:end]}"
         for line in safe_text(text, lines=True).expandtabs(4).split("\n")
-        for start in range(0, max(1, len(line)), room)
+        for start, end in _pieces(line, room, room)
     ]
+
+
+def fitted(text: Text, width: int) -> Iterator[Text]:
+    """Split a text that is already safe into rows that fit the screen, marked where a line goes on."""
+    room = max(14, width - 1)
+    for line in text.split("\n", allow_blank=True):
+        line.expand_tabs(8)
+        for start, end in _pieces(line.plain, room, room - len(CONTINUED)):
+            yield line[start:end] if start == 0 else Text(CONTINUED, "dim").append_text(line[start:end])
+
+
+def _pieces(line: str, first: int, room: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each row of a line: `first` cells wide, the others `room`."""
+    start = 0
+    while len(line) - start > first // 2 and (end := start + _fitting(line[start : start + first], first)) < len(line):
+        # After a word if the row stays long enough; every character is kept.
+        blank = line.rfind(" ", start + first // 2, end)
+        end = end if blank < 0 else blank + 1
+        yield start, end
+        start, first = end, room
+    yield start, len(line)
+
+
+def _fitting(text: str, room: int) -> int:
+    """Count the characters that fit: two cells for each that some terminal may draw wide."""
+    if text.isascii():
+        return len(text)
+    for count, character in enumerate(text):
+        room -= 1 if character < "\u1100" else 2
+        if room < 0:
+            return count
+    return len(text)
 
 
 def shortened(text: str) -> str:
@@ -305,7 +339,8 @@ class TerminalPrompt:
     def show(self, texts: Iterable[Text]) -> None:
         """Print texts that are already safe."""
         for text in texts:
-            self._console.print(text, soft_wrap=True)
+            for row in fitted(text, self._console.width):
+                self._console.print(row, soft_wrap=True)
 
     async def ask(self, question: Question) -> Answer | None:
         if question.closed.done():
@@ -456,9 +491,9 @@ class _Dialog:
         return Answer(allow=True)
 
     async def _everything(self) -> Answer | None:
-        self._prompt.say(f"\n{EVERYTHING_WARNING}")
         usual = span_words(DEFAULT_EVERYTHING_SECONDS)
         line = await self._ask(
+            f"\n{EVERYTHING_WARNING}\n"
             f"Type everything to allow it for {usual} (or everything 30m), anything else goes back: "
         )
         word, _, span = line.strip().partition(" ")

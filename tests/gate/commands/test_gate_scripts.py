@@ -124,10 +124,17 @@ def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, 
         ("npm start", ["package.json", ".npmrc", "server.js"]),
         ("npm ci", ["package.json", ".npmrc", "binding.gyp"]),
         ("npm install x", ["package.json", ".npmrc", "binding.gyp"]),
-        ("npm frobnicate", ["package.json", ".npmrc"]),
+        ("npm frobnicate", ["package.json", ".npmrc", "binding.gyp"]),
+        ("npm run start", ["package.json", ".npmrc", "server.js"]),
+        ("npm --silent run build --if-present --no-color --loglevel=warn", ["package.json", ".npmrc"]),
+        ("npm ci --no-audit --omit=dev --ignore-scripts=true", ["package.json", ".npmrc", "binding.gyp"]),
+        (
+            "npm install a@file:./lib @x/y@1 owner/repo pkg.tgz",
+            ["package.json", ".npmrc", "binding.gyp", "lib/package.json", "lib/binding.gyp", "pkg.tgz"],
+        ),
         ("npm -C app test", ["app/package.json", "app/.npmrc"]),
         ("npm --prefix=./app/ test", ["app/package.json", "app/.npmrc"]),
-        ("npm --prefi app test", ["app/package.json", "app/.npmrc"]),
+        ("npm --prefix 'my app' test", ["my app/package.json", "my app/.npmrc"]),
         (
             "npm -w packages/a --workspace=./b test",
             ["package.json", ".npmrc", "packages/a/package.json", "b/package.json"],
@@ -143,9 +150,8 @@ def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, 
         ("npm test -- -ws --workspaces", ["package.json", ".npmrc"]),
         ("npm ls -ws", []),
         ("npm pkg get version", []),
-        ("npm pkg set a=b", ["package.json", ".npmrc"]),
-        ("npm ls", []),
-        ("npm --newoption ls test", ["package.json", ".npmrc"]),
+        ("npm pkg set a=b", ["package.json", ".npmrc", "binding.gyp"]),
+        ("npm ls --depth 0 -g", []),
         ("npm view react", []),
         ("npm --version", []),
     ],
@@ -159,11 +165,38 @@ def test_npm_runs_the_scripts_of_a_package(line: str, files: list[str]) -> None:
     [
         *("-ws", "--ws", "--workspaces", "--workspaces=true", "--include-workspace-root", "--iwr", "--include-w"),
         *("-w mypkg", "-w=mypkg", "--w mypkg", "--workspace=mypkg", "--workspace @me/core", "-sw mypkg"),
-        *("-w 'libs/*'", "-C app -w libs/foo"),
+        *("-w 'libs/*'", "-C app -w libs/foo", "-w ./libs/../foo"),
+        *("--prefix=app --prefix=app", "--prefix 'app '", "--prefix ' '", "--prefix nothere/../app", "--prefi app"),
+        *("-C node_modules/..", "--prefix null", "-g", "-sC app"),
     ],
 )
 def test_packages_that_npm_looks_up_itself_stand_for_something_that_cannot_be_shown(options: str) -> None:
     assert of(f"npm test {options}") == of(f"npm {options} test") == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("run --token build deploy", "--name run build deploy", "run --newoption build deploy", "--newoption ls test"),
+        *(
+            "run --if-present true deploy",
+            "run -D true deploy",
+            "run --color always deploy",
+            "run --silent=true deploy",
+        ),
+        *(
+            "run --all=1 build",
+            "run --no-tag build deploy",
+            "run --no-token build",
+            "run ---all build",
+            "run -sq build",
+        ),
+        *("run --otp --prefix=app build", "--name test pkg set scripts.test=x", "run --userconfig=x build"),
+    ],
+)
+def test_options_that_may_take_the_next_word_stand_for_something_that_cannot_be_shown(line: str) -> None:
+    assert of(f"npm {line}") == UNKNOWN
+    assert understood(f"npm {line}").package_scripts is None
 
 
 @pytest.mark.parametrize(
@@ -226,7 +259,14 @@ def test_only_commands_run_files() -> None:
             "npm restart",
             ["prerestart", "restart", "postrestart", "prestop", "stop", "poststop", "prestart", "start", "poststart"],
         ),
-        ("npm ci", ["preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare"]),
+        (
+            "npm run restart",
+            ["prerestart", "restart", "postrestart", "prestop", "stop", "poststop", "prestart", "start", "poststart"],
+        ),
+        ("npm run --tag build deploy", ["predeploy", "deploy", "postdeploy"]),
+        ("npm run build --silent", ["prebuild", "build", "postbuild"]),
+        ("npm ci", None),
+        ("npm it", None),
         ("npm version patch", None),
         ("node --run lint", ["lint"]),
         ("node x.js", None),

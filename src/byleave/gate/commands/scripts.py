@@ -38,12 +38,32 @@ _NPM_RUNS_NOTHING = _names(
     logout adduser owner access org profile team"""
 )
 _NPM_RUNS_SCRIPTS = _names("test t tst run run-script rum urn start stop restart")
-_NPM_INSTALLS = _names(
-    """ci clean-install ic install-clean isntall-clean install i in ins inst insta instal isnt isnta isntal isntall add
-    update up upgrade udpate install-test it cit install-ci-test clean-install-test rebuild rb link ln"""
+_NPM_SWITCHES = _names(
+    """all allow-same-version audit bin-links color commit-hooks dry-run engine-strict force foreground-scripts fund
+    git-tag-version global if-present ignore-scripts include-staged include-workspace-root install-links json
+    legacy-peer-deps long offline optional package-lock package-lock-only parseable prefer-dedupe prefer-offline
+    prefer-online production progress provenance save save-bundle save-dev save-exact save-optional save-peer save-prod
+    shrinkwrap strict-peer-deps strict-ssl timing update-notifier usage version versions workspaces workspaces-update
+    yes"""
 )
-_MEMBER_PATH = re.compile(r"\./[\w./-]+|(?!@)[\w.-]+/[\w./-]+")
-"""A path: no package's name is spelled so, and it holds no pattern."""
+"""Options that take no word but those of `_NPM_TAKEN`, after `--` or `--no-`."""
+_NPM_SHORT = _names(
+    "-a -B -d -dd -ddd -D -E -f -g -h -l -O -p -P -q -s -S -v -y -? -ws --ws --iwr --help --quiet --silent --verbose"
+)
+_NPM_VALUES = _names(
+    """-C --prefix -w --workspace -m --message -L --location --access --audit-level --before --cache --cpu --depth
+    --include --install-strategy --libc --lockfile-version --loglevel --omit --os --otp --pack-destination --preid
+    --registry --save-prefix --scope --searchlimit --tag"""
+)
+_NPM_TAKEN = _names("true false null always")
+_NPM_CHOOSES = _names("--workspaces -ws --ws --include-workspace-root --iwr")
+_NPM_ELSEWHERE = _names("-g --global -L --location")
+_NPM_PATH = re.compile(r"[\w@+./ -]+")
+"""A path that npm takes as it is written: no home, no variable."""
+_MEMBER_PATH = re.compile(r"\./.+|(?!@)[^/]+/.+")
+"""A path: no package's name is spelled so."""
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+(?:#.*)?")
+_ARCHIVES = (".tgz", ".tar.gz", ".tar")
 _PYTEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
@@ -95,26 +115,20 @@ def changes_what_it_runs(program: str, line: Line) -> bool:
     """True if the command itself rewrites the files it runs, as `npm install` does package.json."""
     if program != "npm":
         return False
-    subcommand = _npm_subcommand(line)
+    subcommand = _npm_subcommand(_npm_line(line.args))
     return subcommand not in _NPM_RUNS_SCRIPTS and subcommand not in ("ci", "clean-install", "ic", "install-clean")
 
 
 def package_scripts(program: str, line: Line) -> tuple[str, ...] | None:
-    """The scripts of package.json that a line would run, in order; None: not certain which."""
+    """The scripts of package.json that a line would run, in order; None: perhaps any of them."""
     if program == "node":
         return tuple(line.values("--run")) or None
-    subcommand = _npm_subcommand(line) if program == "npm" else ""
-    if subcommand in ("test", "t", "tst"):
-        return _around("test")
-    if subcommand in ("start", "stop"):
-        return _around(subcommand)
-    if subcommand == "restart":
-        return tuple(name for each in ("restart", "stop", "start") for name in _around(each))
-    if subcommand in _NPM_RUNS_SCRIPTS:
-        return _around(line.operands[1]) if len(line.operands) > 1 else ()
-    if subcommand in _NPM_INSTALLS:
-        return (*_around("install"), "prepublish", *_around("prepare"))
-    return None
+    npm = _npm_line(line.args) if program == "npm" else None
+    if npm is None or _npm_subcommand(npm) not in _NPM_RUNS_SCRIPTS:
+        return None
+    script = _npm_script(npm)
+    names = ("restart", "stop", "start") if script == "restart" else (script,) if script else ()
+    return tuple(name for each in names for name in _around(each))
 
 
 def _around(name: str) -> tuple[str, ...]:
@@ -227,45 +241,104 @@ def _unread(line: Line) -> bool:
     return False
 
 
+class _Npm(NamedTuple):
+    """A line of npm, in which it is certain what each word is."""
+
+    words: Sequence[str]
+    options: Sequence[tuple[str, str]]
+
+    def values(self, *names: str) -> list[str]:
+        return [value for name, value in self.options if name in names]
+
+
+def _npm_line(args: Sequence[str]) -> _Npm | None:
+    """Read a line as every npm since 7 does; None where another word could be the script's name.
+
+    npm takes abbreviations, clusters, any number of dashes, and `true` after a flag. An option that is not spelled as
+    in the lists above may take or leave the next word, so such a line is not read at all.
+    """
+    words: list[str] = []
+    options: list[tuple[str, str]] = []
+    at = 0
+    while at < len(args):
+        arg, at = args[at], at + 1
+        following = args[at] if at < len(args) else ""
+        name, equals, value = arg.partition("=")
+        switch = name.removeprefix("--").removeprefix("no-") if name.startswith("--") else ""
+        if arg == "--":
+            words += args[at:]
+            break
+        if not arg.startswith("-"):
+            words.append(arg)
+        elif switch in _NPM_SWITCHES and (value in ("true", "false") if equals else following not in _NPM_TAKEN):
+            options.append((f"--{switch}", value))
+        elif arg in _NPM_SHORT and following not in _NPM_TAKEN:
+            options.append((arg, ""))
+        elif name in _NPM_VALUES and (value if equals else following) and (equals or not following.startswith("-")):
+            options.append((name, value if equals else following))
+            at += not equals
+        else:
+            return None
+    return _Npm(words, options)
+
+
 def _npm(line: Line) -> Iterable[str]:
-    subcommand = _npm_subcommand(line)
-    looks = subcommand in _NPM_RUNS_NOTHING or line.operands[:2] == ["pkg", "get"]
-    if not line.operands or (looks and not _unread(line)):
+    npm = _npm_line(line.args)
+    if npm is None:
+        return UNKNOWN
+    subcommand = _npm_subcommand(npm)
+    if not subcommand or subcommand in _NPM_RUNS_NOTHING or list(npm.words[:2]) == ["pkg", "get"]:
         return ()
     names = ["package.json", ".npmrc"]
-    if subcommand in _NPM_INSTALLS:
+    packages: list[str] = []
+    if subcommand not in _NPM_RUNS_SCRIPTS:
         names.append("binding.gyp")  # built, and so run, where there is one
-    if subcommand in ("start", "restart"):
+        packages = [path for word in npm.words[1:] if (path := local_package(word)) is not None]
+    elif _npm_script(npm) in ("start", "restart"):
         names.append("server.js")  # what `npm start` runs without a script of that name
-    directories = line.values("-C", "--prefix")
-    members = _npm_members(line)
-    if members is None or (members and directories):
+    directories = npm.values("-C", "--prefix")
+    members = npm.values("-w", "--workspace")
+    given = {name for name, _ in npm.options}
+    elsewhere = given & _NPM_CHOOSES or (subcommand in _NPM_RUNS_SCRIPTS and given & _NPM_ELSEWHERE)
+    if elsewhere or len(directories) + bool(members) > 1 or (directories and packages):
+        return UNKNOWN
+    if not all(map(_is_npm_path, [*directories, *members, *packages])) or not all(map(_MEMBER_PATH.fullmatch, members)):
         return UNKNOWN
     found = [path for directory in directories or [""] for path in _join(directory, *names)]
     found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]
+    for package in packages:
+        found += [package] if package.endswith(_ARCHIVES) else _join(package, "package.json", "binding.gyp")
     return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
 
 
-def _npm_members(line: Line) -> list[str] | None:
-    """Directories of the packages that -w names; None where packages are chosen that the line does not locate.
-
-    By a name, or as all of them, npm finds packages in the files. It takes abbreviations, clusters and any number of
-    dashes, so every option that may choose packages counts.
-    """
-    own = line.args[: line.args.index("--")] if "--" in line.args else line.args
-    for arg in own:
-        option = arg.partition("=")[0]
-        name = option.lstrip("-")
-        if option == name or option in ("-w", "--workspace") or name == "workspaces-update":
-            continue
-        if name.startswith(("w", "iwr", "include-w")) or (option[:2] != "--" and "w" in name):
-            return None
-    members = line.values("-w", "--workspace")
-    return members if all(_MEMBER_PATH.fullmatch(member) for member in members) else None
+def _is_npm_path(path: str) -> bool:
+    """True if npm and the kernel find the same file: npm trims a path, and takes `..` away by its text."""
+    plain = _NPM_PATH.fullmatch(path) is not None and path == path.strip()
+    return plain and ".." not in path.split("/") and path not in ("true", "false", "null", "undefined")
 
 
-def _npm_subcommand(line: Line) -> str:
-    return line.operands[0] if line.operands else ""
+def local_package(spec: str) -> str | None:
+    """The path of a package that npm takes from a file or directory; None for one from elsewhere."""
+    _, file, path = spec.partition("file:")
+    if not file:
+        path = spec.rpartition("@")[2] if not spec.startswith((".", "/")) else spec
+    is_named = ":" in path or not ("/" in path or path.endswith(_ARCHIVES)) or _REPOSITORY.fullmatch(path)
+    is_local = file or path.startswith((".", "/", "~/")) or not is_named
+    return path.removeprefix("//") if is_local else None
+
+
+def _npm_script(npm: _Npm) -> str:
+    """The script's name, for a subcommand that runs scripts; empty where `npm run` only lists them."""
+    subcommand = npm.words[0]
+    if subcommand in ("start", "stop", "restart"):
+        return subcommand
+    if subcommand in ("test", "t", "tst"):
+        return "test"
+    return npm.words[1] if len(npm.words) > 1 else ""
+
+
+def _npm_subcommand(npm: _Npm | None) -> str:
+    return npm.words[0] if npm is not None and npm.words else ""
 
 
 # Builders and testers

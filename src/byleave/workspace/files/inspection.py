@@ -42,7 +42,10 @@ _HEAD = 256 * 1024
 _MAX_PROBLEM = 400
 _NOT_TEXT = "It is not text."
 _UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
-_UNKNOWN_NPM = f"{_UNKNOWN_FILES} Name each package by its directory: -w packages/a."
+_UNKNOWN_NPM = (
+    f"{_UNKNOWN_FILES} Spell each option in full and its value behind '=', name a directory once and without '..' "
+    "(--prefix=app), and a package by its directory (-w packages/a)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +143,14 @@ class _Call:
         for look in looks:
             directory, _, name = look.path.rpartition("/")
             if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
-                self._refuse_other_package(look)
+                self._refuse_no_package(look)
             if self._program == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
                 self._refuse_other_main(directory, look)
 
-    def _refuse_other_package(self, look: Look) -> None:
-        if "package.json" in self._runs:  # so it is one of -w; of --prefix it would stand alone
-            raise ToolFailure(f"There is no {look.path!r}, so which packages -w chooses cannot be told.")
+    def _refuse_no_package(self, look: Look) -> None:
+        # Without package.json among the files, it is of --prefix, where an install may make one.
+        if "package.json" in self._runs or self._scripts is not None:
+            raise ToolFailure(f"There is no {look.path!r}, so which package npm would choose cannot be told.")
 
     def _refuse_other_main(self, directory: str, look: Look) -> None:
         package = _package(look.head)

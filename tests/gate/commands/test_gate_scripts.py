@@ -97,6 +97,8 @@ def test_a_module_too_deep_to_tell_stands_for_something_that_cannot_be_shown() -
                 "app/index.node",
             ],
         ),
+        ("node l/../x.js", ["x.js"]),
+        ("node -r ./l/../hook.js --env-file l/../.env x.js", ["l/../.env", "hook.js", "x.js"]),
         ("node --require ./hook.js x.js", ["hook.js", "x.js"]),
         ("node -r dotenv x.js", ["x.js"]),
         ("node --import=./hook.mjs x.js", ["hook.mjs", "x.js"]),

@@ -217,6 +217,16 @@ async def test_a_link_inside_is_followed_and_bound_by_content(workspace: Workspa
     assert "good" in (await run(workspace, inspection.bound, "python", "y.py")).stdout
 
 
+async def test_a_path_through_a_link_and_back_shows_the_file_that_node_runs(workspace: Workspace, place: Place) -> None:
+    place.file("decoy/x.js", "console.log('decoy')")
+    place.file("x.js", "console.log('shown')")
+    place.file("decoy/inner/k")
+    (place.root / "l").symlink_to("decoy/inner")
+    inspection = await inspected(workspace, "node", "l/../x.js")
+    assert [file.text for file in inspection.files] == ["console.log('shown')"]
+    assert (await run(workspace, inspection.bound, "node", "l/../x.js")).stdout == "shown\n"
+
+
 def _fifo(place: Place) -> None:
     os.mkfifo(place.root / "x.py")
 

@@ -6,6 +6,7 @@ later is a change like any other. What the files themselves load (imports, packa
 looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody can look at it, so nobody approves it.
 """
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -224,6 +225,7 @@ def _node(line: Line) -> Iterable[str]:
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
     """Files node would load for a name: the file, the file with an ending, or what the directory says."""
+    name = posixpath.normpath(name)  # as node does: by the text, whatever is a link
     if name.endswith(_NODE_FILES):
         return [name]
     found = [name, f"{name}.js", f"{name}.json", f"{name}.node"]
@@ -352,7 +354,7 @@ def _make(line: Line) -> Iterable[str]:
 def _pytest(line: Line) -> Iterable[str]:
     found = [*line.values("-c", "--config-file"), *_PYTEST_SETTINGS]
     for operand in line.operands:
-        path = operand.partition("::")[0].rstrip("/")
+        path = posixpath.normpath(operand.partition("::")[0])  # as pytest does
         if path.endswith(".py"):
             found.append(path)
             path = path.rpartition("/")[0]

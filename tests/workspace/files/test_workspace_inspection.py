@@ -157,6 +157,27 @@ async def test_the_script_of_a_package_in_a_directory_is_shown_and_runs(workspac
     assert "tested app" in (await run(workspace, inspection.bound, "npm", "--prefix", "app", "test")).stdout
 
 
+@pytest.mark.parametrize("subcommand", ["install", "ci", "it"])
+async def test_an_install_shows_every_script_and_those_of_packages_in_the_workspace(
+    workspace: Workspace, place: Place, subcommand: str
+) -> None:
+    scripts = {"dependencies": "echo deps", "test": "echo tested"}
+    dependencies = {"p": "file:./p", "gone": "./gone", "react": "^18"}
+    place.file("package.json", json.dumps({"scripts": scripts, "dependencies": dependencies, "workspaces": ["libs/*"]}))
+    place.file("p/package.json", json.dumps({"name": "p", "scripts": {"postinstall": "echo of p"}}))
+    text = (await inspected(workspace, "npm", subcommand)).files[0].text
+    assert text is not None
+    assert text.splitlines() == [
+        '"dependencies": "echo deps"',
+        '"test": "echo tested"',
+        'Scripts of its workspaces may run too: ["libs/*"]',
+        'Scripts of "p" may run too, from "file:./p":',
+        '  "postinstall": "echo of p"',
+        'Scripts of "gone" may run too, from "./gone":',
+        "  (they cannot be shown)",
+    ]
+
+
 async def test_a_file_that_is_no_text_is_bound_and_a_note_says_that_it_is_not_shown(
     workspace: Workspace, place: Place
 ) -> None:

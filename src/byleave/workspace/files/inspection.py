@@ -22,7 +22,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_inert, mask_text, secret_name
-from byleave.gate.commands.scripts import UNKNOWN
+from byleave.gate.commands.scripts import UNKNOWN, local_package
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -40,6 +40,7 @@ _CHUNK = 1 << 20
 _HEAD = 256 * 1024
 """Enough for every package.json that is one."""
 _MAX_PROBLEM = 400
+_MAX_NAMED = 8
 _NOT_TEXT = "It is not text."
 _UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
 _UNKNOWN_NPM = (
@@ -113,7 +114,7 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
         find_program(command.program, paths.root)
         if command.runs == UNKNOWN:
             raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_FILES)
-        call = _Call(command)
+        call = _Call(command, paths)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
             refuse_directory(look, command.runs)
@@ -128,7 +129,8 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
 class _Call:
     """The command whose files are looked at."""
 
-    def __init__(self, command: UnderstoodCommand) -> None:
+    def __init__(self, command: UnderstoodCommand, paths: PathValidator) -> None:
+        self._paths = paths
         self._program = command.program
         self._runs = command.runs
         self._scripts = command.package_scripts
@@ -183,11 +185,43 @@ class _Call:
     def _text(self, look: Look) -> str | None:
         if self._is_package(look):
             package = _package(look.head)
-            if package is not None:
+            if package is not None and self._scripts is not None:
                 return _script_lines(package, self._scripts)
+            if package is not None:
+                return "\n".join([_script_lines(package, None), *self._also_run(look.path, package)])
         if b"\x00" in look.head:
             return None
         return look.head.decode("utf-8", "replace")
+
+    def _also_run(self, path: str, package: JsonObject) -> list[str]:
+        """Packages of the workspace whose scripts an install runs too. The approval is not bound to them."""
+        lines: list[str] = []
+        if package.get("workspaces"):
+            lines.append(f"Scripts of its workspaces may run too: {plain_json(package['workspaces'])}")
+        for name, spec in _local_dependencies(package)[:_MAX_NAMED]:
+            directory = posixpath.normpath(posixpath.join(posixpath.dirname(path), local_package(spec) or ""))
+            lines.append(f"Scripts of {json.dumps(name)} may run too, from {json.dumps(spec)}:")
+            try:
+                inner = _package(look_at(self._paths, posixpath.join(directory, "package.json")).head)
+            except ByleaveError as error:
+                lines.append(f"  {error.message}")
+            else:
+                shown = "(they cannot be shown)" if inner is None else _script_lines(inner, None)
+                lines += [f"  {line}" for line in shown.split("\n")]
+        if len(_local_dependencies(package)) > _MAX_NAMED:
+            lines.append("Scripts of further packages of the workspace may run too.")
+        return lines
+
+
+def _local_dependencies(package: JsonObject) -> list[tuple[str, str]]:
+    """Dependencies that are files or directories, with what is said of them."""
+    found: list[tuple[str, str]] = []
+    for kind in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
+        named: Any = package.get(kind)
+        for name, spec in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
+            if isinstance(spec, str) and local_package(spec) is not None:
+                found.append((name, spec))
+    return found
 
 
 def _package(data: bytes) -> JsonObject | None:

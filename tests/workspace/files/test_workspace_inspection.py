@@ -375,6 +375,37 @@ async def test_a_shadow_that_appears_later_is_not_run(workspace: Workspace, plac
         await run(workspace, inspection.bound, "python", "-m", "this")
 
 
+async def test_compiled_code_in_place_of_a_module_is_not_run(workspace: Workspace, place: Place) -> None:
+    place.file("foo.py", GOOD)
+    place.file("e.py", EVIL)
+    bound = (await inspected(workspace, "python", "-m", "foo")).bound
+    plant = "import os, py_compile\nos.mkdir('foo')\n"
+    plant += "for name in ('__init__', '__main__'): py_compile.compile('e.py', f'foo/{name}.pyc')\n"
+    await run(workspace, {}, "python", "-c", plant)
+    assert "evil" in (await run(workspace, {}, "python", "-m", "foo")).stdout
+    assert "'foo/__init__.pyc' is compiled" in ((await inspected(workspace, "python", "-m", "foo")).problem or "")
+    with pytest.raises(DriftedError, match=r"foo/__init__\.pyc"):
+        await run(workspace, bound, "python", "-m", "foo")
+
+
+@pytest.mark.parametrize("name", ["foo.pyc", "foo.so", "foo.cpython-311-x86_64-linux-gnu.so", "foo/__main__.abi3.so"])
+async def test_compiled_code_beside_a_module_is_named(workspace: Workspace, place: Place, name: str) -> None:
+    place.file("foo.py", GOOD)
+    place.file(name, b"\x7fELF")
+    assert repr(name) in ((await inspected(workspace, "python", "-m", "foo")).problem or "")
+    assert (await inspected(workspace, "python", "foo.py")).problem is None
+
+
+async def test_a_module_that_a_module_runs_is_shown_and_bound(workspace: Workspace, place: Place) -> None:
+    place.file("e.py", GOOD)
+    inspection = await inspected(workspace, "python", "-m", "runpy", "e")
+    assert [file.text for file in inspection.files if file.path == "e.py"] == [GOOD.decode()]
+    assert "good" in (await run(workspace, inspection.bound, "python", "-m", "runpy", "e")).stdout
+    place.file("e.py", EVIL)
+    with pytest.raises(DriftedError, match=r"e\.py"):
+        await run(workspace, inspection.bound, "python", "-m", "runpy", "e")
+
+
 async def test_compiled_code_beside_a_module_is_not_taken_for_it(workspace: Workspace, place: Place) -> None:
     place.file("pkg/__init__.py", b"")
     place.file("pkg/mod.py", GOOD)

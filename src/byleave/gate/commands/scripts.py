@@ -9,11 +9,13 @@ looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody 
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from byleave.protocol.approvals import MAX_SEEN_FILES
 
-from .options import Reading
+from .options import Reading, Unreadable, read
+from .tables import load_tables
 
 
 def _names(text: str) -> frozenset[str]:
@@ -24,8 +26,26 @@ UNKNOWN = (".",)
 """A directory holds no content, so looking at it fails."""
 
 _PYTHON_FILES = (".py", ".pyw", ".pyc", ".pyz", ".zip")
-_SCRIPT_MODULES = _names("pdb cProfile profile trace runpy doctest pydoc coverage debugpy memory_profiler")
-"""Modules of Python that run, or import, a file they are given."""
+_PROFILER = ("", "-o --outfile -s --sort")
+_SCRIPT_MODULES = {
+    "cProfile": _PROFILER,
+    "coverage": ("--branch -a --append -p --parallel-mode", "--source --omit --include --rcfile --data-file --context"),
+    "debugpy": ("--wait-for-client", "--listen --connect"),
+    "doctest": ("-v --verbose -f --fail-fast", "-o --option"),
+    "inspect": ("--details", ""),
+    "memory_profiler": ("", ""),
+    "pdb": ("", "-c --command"),
+    "pickle": ("", ""),
+    "profile": _PROFILER,
+    "pydoc": ("", ""),
+    "runpy": ("", ""),
+    "trace": ("-c --count -t --trace -l --listfuncs -T --trackcalls", "--ignore-module --ignore-dir"),
+    "unittest": ("-v --verbose -q --quiet -f --failfast -c --catch -b --buffer --locals", "-k"),
+}
+"""Modules that run, or import, what they are given: their flags, and their options with a value."""
+_TAKE_MANY = _names("doctest pickle pydoc unittest")
+_TAKE_MODULES = _names("doctest inspect pydoc runpy unittest")
+"""The others take one only after -m."""
 _PIP_BUILDS = ("setup.py", "setup.cfg", "pyproject.toml")
 _NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
 _NODE_LOADS = _names("-r --require --import --loader --experimental-loader --test-global-setup --test-reporter")
@@ -77,6 +97,8 @@ class Line(NamedTuple):
     args: Sequence[str]
     options: Sequence[Option]
     operands: Sequence[str]
+    rest: Sequence[str] = ()
+    """Arguments of what the command starts."""
 
     def values(self, *names: str) -> list[str]:
         """The values of an option under any of its names, abbreviations too."""
@@ -101,7 +123,7 @@ def line_of(args: Sequence[str], reading: Reading) -> Line:
         part = part.sub
         if part is not None and len(operands) == 1:
             operands += part.operands  # where the command stops at its subcommand
-    return Line(args, options, operands)
+    return Line(args, options, operands, reading.rest)
 
 
 def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, ...]:
@@ -109,7 +131,11 @@ def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, .
     files_of = _RUNNERS.get(program)
     if files_of is None:
         return ()
-    return tuple(dict.fromkeys(_plain(path, workspace) for path in files_of(line)))[:MAX_SEEN_FILES]
+    try:
+        found = tuple(dict.fromkeys(_plain(path, workspace) for path in files_of(line)))
+    except Unreadable:
+        return UNKNOWN
+    return found if len(found) <= MAX_SEEN_FILES else UNKNOWN
 
 
 def changes_what_it_runs(program: str, line: Line) -> bool:
@@ -159,8 +185,8 @@ def _python(line: Line) -> Iterable[str]:
     modules = line.values("-m")
     if modules:
         # With -I or -P the workspace is not searched for modules.
-        found = [] if line.has("-I", "-P") else list(_module(modules[0]))
-        return found + _pointed_at(modules[0].partition(".")[0], line.args)
+        found = [] if line.has("-I", "-P") else _module(modules[0])
+        return found + _pointed_at(modules[0].partition(".")[0], line.rest)
     if not line.operands or line.operands[0] == "-":
         return ()
     script = line.operands[0]
@@ -170,12 +196,44 @@ def _python(line: Line) -> Iterable[str]:
 
 
 def _pointed_at(module: str, args: Sequence[str]) -> list[str]:
-    """Files that a module runs because its own arguments name them."""
+    """Files that a module runs because its own arguments name them. Raises Unreadable where another could be it."""
     if module == "pip":
-        return _local_packages(args)
-    if module not in _SCRIPT_MODULES:
+        return _pip_module(args)
+    if module not in _SCRIPT_MODULES or (module == "unittest" and args[:1] == ("discover",)):
         return []
-    return [arg for arg in args if arg.endswith((*_PYTHON_FILES, ".txt", ".md", ".rst"))]
+    if module == "coverage":
+        if args[:1] != ("run",):
+            return []
+        args = args[1:]
+    flags, values = map(_names, _SCRIPT_MODULES[module])
+    takes_modules = module in _TAKE_MODULES
+    found: list[str] = []
+    rest = iter(args)
+    for arg in rest:
+        if arg in values:
+            next(rest, None)
+        elif arg in ("-m", "--module") and not found:
+            takes_modules = True
+        elif not arg.startswith("-"):
+            found += _script_or_module(arg) if takes_modules else [arg]
+            if module not in _TAKE_MANY:
+                break
+        elif arg not in flags and arg.partition("=")[0] not in values:
+            raise Unreadable(f"{arg} may take the next argument, or leave it")
+    return found
+
+
+def _script_or_module(name: str) -> list[str]:
+    path = posixpath.normpath(name).removesuffix(".py")
+    return [name, *_module(path.partition(":")[0].replace("/", "."))]
+
+
+def _pip_module(args: Sequence[str]) -> list[str]:
+    """`python -m pip` read as pip."""
+    table = load_tables()["pip"]
+    reading = read(table, args)
+    sub = table.subs.get(reading.operands[0]) if reading.operands else None
+    return _pip(line_of(args, reading if sub is None else replace(reading, sub=read(sub, reading.rest))))
 
 
 def _local_packages(args: Sequence[str]) -> list[str]:
@@ -188,17 +246,17 @@ def _local_packages(args: Sequence[str]) -> list[str]:
     return found
 
 
-def _module(name: str) -> Iterable[str]:
+def _module(name: str) -> list[str]:
     """Paths where `python -m` looks for a module in the workspace, before it looks elsewhere."""
     parts = name.split(".")
     if not all(parts) or "/" in name:
-        return ()  # no module is called that
+        return []  # no module is called that
     path = "/".join(parts)
     found = [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
     for depth in range(1, len(parts)):
         package = "/".join(parts[:depth])
         found += [f"{package}/__init__.py", f"{package}.py"]
-    return found if len(found) <= MAX_SEEN_FILES else UNKNOWN
+    return found
 
 
 # JavaScript
@@ -220,7 +278,7 @@ def _node(line: Line) -> Iterable[str]:
     for operand in operands:
         if operand not in ("-", "inspect", "debug"):
             found += _node_file(operand, entry=True)
-    return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
+    return found
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
@@ -310,7 +368,7 @@ def _npm(line: Line) -> Iterable[str]:
     found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]
     for package in packages:
         found += [package] if package.endswith(_ARCHIVES) else _join(package, "package.json", "binding.gyp")
-    return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
+    return found
 
 
 def _is_npm_path(path: str) -> bool:
@@ -370,7 +428,7 @@ def _cargo(line: Line) -> Iterable[str]:
     return _join(directory, "Cargo.toml", "build.rs", ".cargo/config.toml")
 
 
-def _pip(line: Line) -> Iterable[str]:
+def _pip(line: Line) -> list[str]:
     return [
         *line.values("-r", "--requirement"),
         *_local_packages([*line.operands[1:], *line.values("-e", "--editable")]),

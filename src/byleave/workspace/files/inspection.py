@@ -101,11 +101,30 @@ def look_at(
         os.close(fd)
 
 
-def refuse_directory(look: Look, among: Collection[str]) -> None:
-    """A directory may stand where a file could, when what would run in it is named too."""
+def refuse_stand_in(paths: PathValidator, look: Look, among: Collection[str]) -> None:
+    """Refuse what would run instead of the file: a directory, unless what runs in it is named too; compiled code."""
     inner = (posixpath.normpath(posixpath.join(look.path, name)) for name in ("__main__.py", "index.js"))
     if look.is_directory and not any(name in among for name in inner):
         raise ToolFailure(f"{look.path!r} is a directory, so what it would run cannot be shown.")
+    directory, module = posixpath.split(look.path.removesuffix(".py"))
+    is_module = module in ("__init__", "__main__") or posixpath.join(directory, module, "__init__.py") in among
+    for name in _names_in(paths, directory) if is_module and look.path.endswith(".py") else ():
+        compiled = posixpath.join(directory, name)
+        if name.startswith(f"{module}.") and name.endswith((".pyc", ".so")) and compiled not in among:
+            raise ToolFailure(f"{compiled!r} is compiled code that Python may run, and it cannot be shown.")
+
+
+def _names_in(paths: PathValidator, directory: str) -> list[str]:
+    try:
+        fd = paths.open_raw(paths.relative(directory or "."), _READ | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise path_error(directory, error) from error
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int = MAX_FILE_BYTES) -> Inspection:
@@ -117,7 +136,7 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
         call = _Call(command, paths)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
-            refuse_directory(look, command.runs)
+            refuse_stand_in(paths, look, command.runs)
         call.refuse_unseen(looks)
         return Inspection(files=[call.seen(look) for look in looks])
     except ByleaveError as error:

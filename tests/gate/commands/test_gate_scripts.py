@@ -33,6 +33,11 @@ def module(name: str) -> list[str]:
     return [f"{name}.py", f"{name}/__init__.py", f"{name}/__main__.py"]
 
 
+def directory(name: str) -> list[str]:
+    ends = (".js", ".json", ".node", "/package.json", "/index.js", "/index.json", "/index.node")
+    return [name, *(f"{name}{end}" for end in ends)]
+
+
 def understood(line: str) -> UnderstoodCommand:
     command, *args = shlex.split(line)
     return _GATE.commands.judge(command, args)
@@ -93,7 +98,6 @@ def test_a_module_too_deep_to_tell_stands_for_something_that_cannot_be_shown() -
     assert of("python -m a.b.c.d.e.f.g") != UNKNOWN
     assert of("python -m a.b.c.d.e.f.g.h.i") == UNKNOWN
     assert of("npm " + " ".join(f"-w p{number}" for number in range(9)) + " test") == UNKNOWN
-    assert of("node --newoption a b c d") == UNKNOWN
     assert of("python -m unittest a.b c.d e.f g.h") == UNKNOWN
     assert of("pytest " + " ".join(f"t{number}/test.py" for number in range(30))) == UNKNOWN
 
@@ -115,36 +119,42 @@ def test_a_module_with_other_options_stands_for_something_that_cannot_be_shown(l
         ("node --inspect-port 9 x.js", ["x.js"]),
         (
             "node app",
-            [
-                "app",
-                "app.js",
-                "app.json",
-                "app.node",
-                "app/package.json",
-                "app/index.js",
-                "app/index.json",
-                "app/index.node",
-            ],
+            directory("app"),
         ),
         ("node l/../x.js", ["x.js"]),
         ("node -r ./l/../hook.js --env-file l/../.env x.js", ["l/../.env", "hook.js", "x.js"]),
         ("node --require ./hook.js x.js", ["hook.js", "x.js"]),
         ("node -r dotenv x.js", ["x.js"]),
         ("node --import=./hook.mjs x.js", ["hook.mjs", "x.js"]),
-        ("node --import file:./hook.mjs x.js", ["hook.mjs", "x.js"]),
+        ("node -r hook.js --import lib/hook.mjs x.js", ["x.js"]),  # of packages
+        ("node --trace-require-module y.js x.js", ["y.js"]),
+        ("node --max-heap-size=9 --no-newoption x.js", ["x.js"]),
+        ("node --test ok.js evil.js", ["ok.js", "evil.js"]),
+        ("node --test ok.js tests", []),
+        ("node --test ok.js '*.js'", []),
         ("node -r ./hook x.js", ["hook", "hook.js", "hook.json", "hook.node", "x.js"]),
         ("node --env-file .env.test x.js", [".env.test", "x.js"]),
         ("node -e 1 x.js", []),
         ("node --require ./hook.js -e 1", ["hook.js"]),
         ("node --run test", ["package.json"]),
-        ("node inspect x.js", ["x.js"]),
-        ("node --newoption y.js x.js", ["y.js", "x.js"]),
         ("node -", []),
         ("node --test", []),
     ],
 )
 def test_node_runs_what_its_name_could_mean_and_what_is_loaded_first(line: str, files: list[str]) -> None:
     assert list(of(line)) == files
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("--newoption", "--zz a --yy b", "-Z", "--exp", "--entry-url", "inspect", "debug"),
+        *("--import ./x%32.mjs", "--import './x.mjs?a'", "--import file:./x.mjs", "--loader ./a//../x.mjs"),
+        *("--test-reporter './x.mjs '", "--import data:text/javascript,1", "--import '.\\x.mjs'"),
+    ],
+)
+def test_an_unknown_option_of_node_or_a_url_stands_for_something_that_cannot_be_shown(options: str) -> None:
+    assert of(f"node {options} y.js x.js") == UNKNOWN
 
 
 @pytest.mark.parametrize(

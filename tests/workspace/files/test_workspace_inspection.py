@@ -305,7 +305,9 @@ async def test_a_fault_while_looking_is_a_problem_and_no_crash(workspace: Worksp
     [
         ({"main": "lib/other.js"}, False),
         ({"main": "./index.js"}, True),
-        ({"main": "index"}, True),
+        ({"main": "./index"}, False),
+        ({"main": "."}, False),
+        ({"main": "index.json"}, False),
         ({"main": 1}, False),
         ({}, True),
         ([], False),
@@ -320,6 +322,23 @@ async def test_a_package_that_starts_an_unseen_file_is_not_shown_as_if_it_were_s
     assert (inspection.problem is None) is seen
     if seen:
         assert "good" in (await run(workspace, inspection.bound, "node", "app")).stdout
+
+
+async def test_node_is_not_let_look_for_another_file(workspace: Workspace, place: Place) -> None:
+    place.file("hook.js", "")
+    place.file("x.js.js", EVIL)
+    inspection = await inspected(workspace, "node", "-r", "./hook.js", "x.js")
+    assert "There is no 'x.js'" in (inspection.problem or "")
+
+
+async def test_each_test_of_node_is_shown_and_bound(workspace: Workspace, place: Place) -> None:
+    place.file("ok.js", "")
+    place.file("t.js", "")
+    inspection = await inspected(workspace, "node", "--test", "ok.js", "t.js")
+    assert inspection.problem is None
+    place.file("t.js", "console.log('changed')")
+    with pytest.raises(DriftedError, match=r"t\.js"):
+        await run(workspace, inspection.bound, "node", "--test", "ok.js", "t.js")
 
 
 @pytest.mark.parametrize("seconds", [1e300, float("inf"), -1e15])

@@ -47,11 +47,13 @@ _TAKE_MANY = _names("doctest pickle pydoc unittest")
 _TAKE_MODULES = _names("doctest inspect pydoc runpy unittest")
 """The others take one only after -m."""
 _PIP_BUILDS = ("setup.py", "setup.cfg", "pyproject.toml")
-_NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
-_NODE_LOADS = _names("-r --require --import --loader --experimental-loader --test-global-setup --test-reporter")
+NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
+_NODE_IMPORTS = _names("--import --loader --experimental-loader --test-global-setup --test-reporter")
 _NODE_READS = _names(
     "--env-file --env-file-if-exists --openssl-config --experimental-config-file --snapshot-blob --build-snapshot"
 )
+_NODE_DEBUGS = (["inspect"], ["debug"])
+_PATH_STARTS = (".", "/")
 _NODE_CODE = frozenset({"-e", "--eval", "-p", "--print", "-pe"})
 _NPM_RUNS_NOTHING = _names(
     """ls list ll la explain why fund root prefix bin help help-search query sbom completion view v info show outdated
@@ -79,8 +81,8 @@ _NPM_VALUES = _names(
 _NPM_TAKEN = _names("true false null always")
 _NPM_CHOOSES = _names("--workspaces -ws --ws --include-workspace-root --iwr")
 _NPM_ELSEWHERE = _names("-g --global -L --location")
-_NPM_PATH = re.compile(r"[\w@+./ -]+")
-"""A path that npm takes as it is written: no home, no variable."""
+_PLAIN_PATH = re.compile(r"[\w@+./ -]+")
+"""A path that npm and node take as it is written: no home, no variable, nothing that a URL encodes."""
 _MEMBER_PATH = re.compile(r"\./.+|(?!@)[^/]+/.+")
 """A path: no package's name is spelled so."""
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+(?:#.*)?")
@@ -99,6 +101,8 @@ class Line(NamedTuple):
     operands: Sequence[str]
     rest: Sequence[str] = ()
     """Arguments of what the command starts."""
+    doubtful: bool = False
+    """True if an option that is not known, or only abbreviated, may have taken the argument after it."""
 
     def values(self, *names: str) -> list[str]:
         """The values of an option under any of its names, abbreviations too."""
@@ -123,7 +127,9 @@ def line_of(args: Sequence[str], reading: Reading) -> Line:
         part = part.sub
         if part is not None and len(operands) == 1:
             operands += part.operands  # where the command stops at its subcommand
-    return Line(args, options, operands, reading.rest)
+    doubtful = any(value is None and not name.startswith("--no-") for name, value in reading.unknown)
+    doubtful = doubtful or any(said.abbreviated for said in reading.said)
+    return Line(args, options, operands, reading.rest, doubtful)
 
 
 def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, ...]:
@@ -263,42 +269,34 @@ def _module(name: str) -> list[str]:
 
 
 def _node(line: Line) -> Iterable[str]:
+    script = list(line.operands[:1])
+    imports = line.values(*_NODE_IMPORTS)  # URLs: only of a plain path do they mean that path
+    if line.doubtful or line.has("--entry-url") or script in _NODE_DEBUGS or not all(map(_is_plain_path, imports)):
+        return UNKNOWN
     found = line.values(*_NODE_READS)
-    for value in line.values(*_NODE_LOADS):
-        if "/" in value or value.endswith(_NODE_FILES):  # else the name of a package
-            found += _node_file(value.removeprefix("file:"), entry=False)
+    for value in line.values("-r", "--require"):
+        found += _node_file(value, entry=False) if value.startswith(_PATH_STARTS) else []  # else it names a package
+    found += [value for value in imports if value.startswith(_PATH_STARTS)]
     if line.values("--run"):
         found.append("package.json")
-    if line.has(*_NODE_CODE):
+    if line.has(*_NODE_CODE) or script == ["-"]:
         return found
-    operands = list(line.operands[:1])
-    if operands in (["inspect"], ["debug"]) or _unread(line):
-        # Which argument is the script is not certain: each of them counts.
-        operands = [arg for arg in line.args if not arg.startswith("-")][:4]
-    for operand in operands:
-        if operand not in ("-", "inspect", "debug"):
-            found += _node_file(operand, entry=True)
+    if line.has("--test"):
+        tests = [*script, *line.rest]
+        # Of a directory or a pattern node runs whatever tests there are, as without any.
+        return found + tests if all(test.endswith(NODE_FILES) and _is_plain_path(test) for test in tests) else found
+    for name in script:
+        found += _node_file(name, entry=True)
     return found
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
     """Files node would load for a name: the file, the file with an ending, or what the directory says."""
     name = posixpath.normpath(name)  # as node does: by the text, whatever is a link
-    if name.endswith(_NODE_FILES):
+    if name.endswith(NODE_FILES):
         return [name]
     found = [name, f"{name}.js", f"{name}.json", f"{name}.node"]
     return found + _join(name, "package.json", "index.js", "index.json", "index.node") if entry else found
-
-
-def _unread(line: Line) -> bool:
-    """True if an option before the script is one the table does not have: it may have taken the next argument."""
-    known = {spelled for spelled, _ in line.options}
-    for arg in line.args:
-        if arg in line.operands[:1]:
-            return False
-        if arg.startswith("-") and arg != "-" and arg.partition("=")[0] not in known and arg[:2] not in known:
-            return True
-    return False
 
 
 class _Npm(NamedTuple):
@@ -362,7 +360,9 @@ def _npm(line: Line) -> Iterable[str]:
     elsewhere = given & _NPM_CHOOSES or (subcommand in _NPM_RUNS_SCRIPTS and given & _NPM_ELSEWHERE)
     if elsewhere or len(directories) + bool(members) > 1 or (directories and packages):
         return UNKNOWN
-    if not all(map(_is_npm_path, [*directories, *members, *packages])) or not all(map(_MEMBER_PATH.fullmatch, members)):
+    if not all(map(_is_plain_path, [*directories, *members, *packages])) or not all(
+        map(_MEMBER_PATH.fullmatch, members)
+    ):
         return UNKNOWN
     found = [path for directory in directories or [""] for path in _join(directory, *names)]
     found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]
@@ -371,9 +371,9 @@ def _npm(line: Line) -> Iterable[str]:
     return found
 
 
-def _is_npm_path(path: str) -> bool:
-    """True if npm and the kernel find the same file: npm trims a path, and takes `..` away by its text."""
-    plain = _NPM_PATH.fullmatch(path) is not None and path == path.strip()
+def _is_plain_path(path: str) -> bool:
+    """True if npm, node and the kernel find the same file: npm trims a path, and takes `..` away by its text."""
+    plain = _PLAIN_PATH.fullmatch(path) is not None and path == path.strip()
     return plain and ".." not in path.split("/") and path not in ("true", "false", "null", "undefined")
 
 

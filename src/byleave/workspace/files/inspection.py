@@ -22,7 +22,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_inert, mask_text, secret_name
-from byleave.gate.commands.scripts import UNKNOWN, local_package
+from byleave.gate.commands.scripts import NODE_FILES, UNKNOWN, local_package
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -43,6 +43,7 @@ _MAX_PROBLEM = 400
 _MAX_NAMED = 8
 _NOT_TEXT = "It is not text."
 _UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
+_UNKNOWN_OTHERS = f"{_UNKNOWN_FILES} Name fewer files, leave out unusual options, or spell them in full."
 _UNKNOWN_NPM = (
     f"{_UNKNOWN_FILES} Spell each option in full and its value behind '=', name a directory once and without '..' "
     "(--prefix=app), and a package by its directory (-w packages/a)."
@@ -132,7 +133,7 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
     try:
         find_program(command.program, paths.root)
         if command.runs == UNKNOWN:
-            raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_FILES)
+            raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_OTHERS)
         call = _Call(command, paths)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
@@ -165,19 +166,24 @@ class _Call:
             directory, _, name = look.path.rpartition("/")
             if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
                 self._refuse_no_package(look)
-            if self._program == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
-                self._refuse_other_main(directory, look)
+            is_within = (directory or ".") in self._runs
+            is_only = not is_within and look.path.rpartition(".")[0] not in self._runs
+            if self._program == "node" and is_only and look.sha256 == MISSING and name.endswith(NODE_FILES):
+                raise ToolFailure(f"There is no {look.path!r}, so node would look for another file.")
+            if self._program == "node" and name == "package.json" and is_within and look.head:
+                self._refuse_other_main(directory, look, {file.path for file in looks if file.sha256 != MISSING})
 
     def _refuse_no_package(self, look: Look) -> None:
         # Without package.json among the files, it is of --prefix, where an install may make one.
         if "package.json" in self._runs or self._scripts is not None:
             raise ToolFailure(f"There is no {look.path!r}, so which package npm would choose cannot be told.")
 
-    def _refuse_other_main(self, directory: str, look: Look) -> None:
+    def _refuse_other_main(self, directory: str, look: Look, there: Collection[str]) -> None:
+        """Refuse a `main` that is not itself one of the files: node would try other endings first."""
         package = _package(look.head)
         main = None if package is None else package.get("main", "index.js")
         named = posixpath.normpath(posixpath.join(directory, main)) if isinstance(main, str) else ""
-        if named not in self._runs and f"{named}.js" not in self._runs:
+        if named not in there and (package is None or "main" in package):
             raise ToolFailure(
                 f"{look.path!r} says which file would run, and it is not one that is shown.",
                 hint="Name the file itself.",

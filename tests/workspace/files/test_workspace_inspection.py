@@ -465,6 +465,35 @@ async def test_an_npmrc_of_the_workspace_cannot_swap_the_shell_that_runs_scripts
     assert "swapped" not in result.stdout
 
 
+async def test_an_npmrc_of_the_workspace_cannot_swap_git(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", "{}")
+    place.file("evil.sh", "#!/bin/sh\ntouch swapped\n").chmod(0o755)
+    place.file(".npmrc", "git=./evil.sh\nfetch-retries=0\n")
+    await run(workspace, {}, "npm", "view", "git+file:///nothere/a.git")
+    assert not (place.root / "swapped").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("workspace=pk/a", "workspaces = true", "workspace[]=pk/a", "  'workspace'=pk/a", "workspaces", "${x}=pk/a"),
+        *('"work\\u0073pace"=pk/a', "a=b\rworkspace=pk/a", "node-options=--require ./evil.js", "[workspace]"),
+    ],
+)
+async def test_an_npmrc_that_moves_what_npm_runs_is_named(workspace: Workspace, place: Place, line: str) -> None:
+    place.file("package.json", json.dumps({"scripts": {"test": "echo root"}, "workspaces": ["pk/a"]}))
+    place.file(".npmrc", f"save-exact=true\n{line}\n")
+    assert "'.npmrc' sets" in ((await inspected(workspace, "npm", "test")).problem or "")
+
+
+async def test_an_npmrc_of_other_settings_is_shown(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", "{}")
+    text = "# workspace=pk/a\n@me:registry=https://x.example/\nlink-workspace-packages=true\ntag=${workspace}\n"
+    place.file(".npmrc", text)
+    inspection = await inspected(workspace, "npm", "test")
+    assert (inspection.problem, inspection.files[1].text) == (None, text)
+
+
 async def test_a_script_of_a_package_runs_as_it_was_shown(workspace: Workspace, place: Place) -> None:
     package = place.file("package.json", json.dumps({"scripts": {"test": "echo tested; echo x > out.txt"}}))
     bound = (await inspected(workspace, "npm", "test")).bound

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import posixpath
+import re
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +40,11 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK = 1 << 20
 _HEAD = 256 * 1024
 """Enough for every package.json that is one."""
+_NPMRC_CHOOSES = re.compile(
+    r"^(?!\s*[;#])[^=\n]*(?:[$\\]|(?<![\w-])(?:workspaces?|global|location|node-options|node-gyp|python)(?![\w-]))",
+    re.MULTILINE,
+)
+"""A setting by which npm runs another package's scripts or another program, or whose name is not as it is written."""
 _MAX_PROBLEM = 400
 _MAX_NAMED = 8
 _NOT_TEXT = "It is not text."
@@ -166,6 +172,8 @@ class _Call:
             directory, _, name = look.path.rpartition("/")
             if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
                 self._refuse_no_package(look)
+            if self._program == "npm" and name == ".npmrc":
+                _refuse_choosing_settings(look)
             is_within = (directory or ".") in self._runs
             is_only = not is_within and look.path.rpartition(".")[0] not in self._runs
             if self._program == "node" and is_only and look.sha256 == MISSING and name.endswith(NODE_FILES):
@@ -236,6 +244,13 @@ class _Call:
         if len(_local_dependencies(package)) > _MAX_NAMED:
             lines.append("Scripts of further packages of the workspace may run too.")
         return lines
+
+
+def _refuse_choosing_settings(npmrc: Look) -> None:
+    found = _NPMRC_CHOOSES.search(npmrc.head.decode("utf-8", "replace").replace("\r", "\n"))
+    if found is not None or len(npmrc.head) < (npmrc.size or 0):
+        setting = "too much" if found is None else repr(found[0].strip())
+        raise ToolFailure(f"{npmrc.path!r} sets {setting}, so it cannot be told what npm would run.")
 
 
 def _local_dependencies(package: JsonObject) -> list[tuple[str, str]]:

@@ -29,7 +29,6 @@ RESULTS = Path(__file__).resolve().parent / "results" / "local"
 BASELINE = Path(__file__).resolve().parent / "baseline.json"
 BAND = 1.35
 """CPU per call, divided by that of the MCP SDK in the same run, may grow by this much before `--check` fails."""
-FILE_BYTES = 4096
 Samples = dict[str, list[dict[str, Any]]]
 Summary = dict[str, dict[str, float]]
 
@@ -40,7 +39,7 @@ def sides_up(names: list[str]) -> Generator[dict[str, Side]]:
     RESULTS.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="state-", dir=RESULTS)))
-        workspace(state / "workspace", FILE_BYTES)
+        workspace(state / "workspace")
         yield {name: stack.enter_context(SIDES[name](state)) for name in names}
 
 
@@ -82,6 +81,34 @@ def summary(samples: Samples) -> Summary:
 def _cpu(rounds: list[dict[str, Any]], part: str) -> float:
     """What a part used for a call; 0 when this side has no such part."""
     return statistics.median(taken["cpu_ms_per_call"].get(part, 0.0) for taken in rounds)
+
+
+OTHERS = {
+    "4 KB, 256 in flight": Plan(20, 20, 2000, 256),
+    "100 KB": Plan(10, 50, 300, size=100 * 1024),
+    "1 MB, 8 in flight": Plan(5, 20, 60, 8, size=1024 * 1024),
+    "approved write, decision to result": Plan(10, 50, 200, write=True),
+}
+COMPARED = ("floor", "mcp", "inside")
+
+
+def other_rows(sides: dict[str, Side]) -> str:
+    """Other sizes, more in flight, and an approved write, one sample each."""
+    lines = [
+        "",
+        f"{'p50 ms one at a time; calls/s together':<40}" + "".join(f"{TITLES[name]:>27}" for name in COMPARED),
+    ]
+    for title, plan in OTHERS.items():
+        cells: list[str] = []
+        for name in COMPARED:
+            if plan.write and name != "inside":
+                cells.append("-")
+                continue
+            taken = sides[name].sample(plan)
+            cells.append(f"{percentile(taken['latencies_ms'], 50):.2f}; {taken['calls_per_second']:,.0f}")
+        lines.append(f"{title:<40}" + "".join(f"{cell:>27}" for cell in cells))
+    first = sides["inside"].first_call_ms
+    return "\n".join([*lines, f"first call after the client's start: {first:.0f} ms; wanted: at most 150", ""])
 
 
 COLUMNS = {
@@ -174,12 +201,13 @@ def main() -> int:
     try:
         with sides_up(options.only or installed()) as sides:
             samples = take_turns(sides, plan, options.rounds)
+            others = other_rows(sides) if not options.quick and sides.keys() >= set(COMPARED) else ""
     except (DidNotStart, RuntimeError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"The measurement failed: {error}\n")
         return 1
     found = summary(samples)
     kept = keep(samples, found, plan)
-    sys.stdout.write(table(found, plan))
+    sys.stdout.write(table(found, plan) + others)
     sys.stderr.write(f"kept in {kept.relative_to(Path.cwd()) if kept.is_relative_to(Path.cwd()) else kept}\n")
     if options.baseline:
         BASELINE.write_text(json.dumps(relative_cpu(found), indent=2) + "\n", encoding="utf-8")

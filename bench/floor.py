@@ -8,6 +8,7 @@ The same libraries as Byleave: uvicorn with httptools and uvloop, aiohttp.
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ import orjson
 import uvicorn
 import uvloop
 
-from .measure import WrongAnswer, answer_plans, say
-from .sides import FILES
+from .measure import Plan, WrongAnswer, answer_plans, say
 
 
 class Floor:
@@ -47,10 +47,10 @@ class Floor:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def call(self, number: int) -> None:
+    async def call(self, plan: Plan, number: int) -> None:
         name = str(id(object())) + str(number)
         self._waiting[name] = answer = asyncio.get_running_loop().create_future()
-        signal = orjson.dumps({"id": name, "path": FILES[number % len(FILES)]})
+        signal = orjson.dumps({"id": name, "path": plan.path(number)})
         self._signals.put_nowait(b"data: " + signal + b"\n\n")
         if not (await answer)["success"]:
             raise WrongAnswer(name)
@@ -62,7 +62,7 @@ async def serve(port: int) -> None:
     serving = asyncio.create_task(server.serve())
     await floor.connected.wait()
     say("ready")
-    await answer_plans(floor.call)
+    await answer_plans(lambda plan: partial(floor.call, plan))
     server.force_exit = server.should_exit = True
     await serving
 

@@ -1,6 +1,7 @@
 """One measurement: some calls to warm up, some one at a time for the latency, then many in flight for the rate.
 
-Knows nothing of who answers: a caller is any coroutine function that makes one call and raises when it went wrong.
+Knows nothing of who answers: a caller is any coroutine function that makes one call and raises when it went wrong. One
+that returns a number has timed the call itself, in milliseconds.
 """
 
 import asyncio
@@ -11,7 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Caller = Callable[[int], Awaitable[None]]
+Caller = Callable[[int], Awaitable[float | None]]
+
+
+FILES = 32
+"""Files of each size, so that not always the same one is asked for."""
 
 
 class WrongAnswer(Exception):
@@ -26,6 +31,13 @@ class Plan:
     one_at_a_time: int = 300
     together: int = 2000
     in_flight: int = 32
+    size: int = 4096
+    """Bytes of each file."""
+    write: bool = False
+    """Write files that a person approves, from the decision to the result, instead of reading."""
+
+    def path(self, number: int) -> str:
+        return f"{self.size}-{number % FILES}.txt"
 
 
 @dataclass(frozen=True)
@@ -71,15 +83,15 @@ async def measure(call: Caller, plan: Plan, mark: Callable[[], None] = lambda: N
 
 async def _timed(call: Caller, number: int) -> float:
     started = time.perf_counter()
-    await call(number)
-    return (time.perf_counter() - started) * 1000
+    told = await call(number)
+    return (time.perf_counter() - started) * 1000 if told is None else told
 
 
-async def answer_plans(call: Caller) -> None:
+async def answer_plans(caller: Callable[[Plan], Caller]) -> None:
     """Run every plan that arrives on stdin, a line each; write `marked` and then the sample as a line on stdout."""
     while line := await asyncio.to_thread(sys.stdin.readline):
         plan = Plan(**json.loads(line))
-        sample = await measure(call, plan, lambda: say("marked"))
+        sample = await measure(caller(plan), plan, lambda: say("marked"))
         say(asdict(sample))
 
 

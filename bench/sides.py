@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .measure import Plan
+from .measure import FILES, Plan
 from .processes import Process, byleave, cpu_seconds, free_port, python, running, wait_for_http
 
 USER = "bench"
-FILES = [f"file-{number}.txt" for number in range(32)]
+SIZES = (4096, 100 * 1024, 1024 * 1024)
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Side:
 
     caller: Process
     pids: dict[str, int]
+    first_call_ms: float | None = None
+    """The first call after the client's start, where it is measured."""
 
     def sample(self, plan: Plan) -> dict[str, Any]:
         """What one run of the plan gave, and the CPU of each part for a call in flight."""
@@ -44,12 +46,14 @@ class Side:
         return taken
 
 
-def workspace(directory: Path, size: int) -> None:
-    """Text files to read, so that not always the same one is asked for."""
+def workspace(directory: Path) -> None:
+    """Text files to read."""
     directory.mkdir(exist_ok=True)
     line = "All work and no play makes a fine line of sixty-four letters...\n"
-    for name in FILES:
-        (directory / name).write_text((line * (size // len(line) + 1))[:size], encoding="utf-8")
+    for size in SIZES:
+        for number in range(FILES):
+            text = (line * (size // len(line) + 1))[:size]
+            (directory / Plan(size=size).path(number)).write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -84,8 +88,8 @@ def inside(state: Path) -> Generator[Side]:
     with _served(state, "inside", lambda port: python("bench.inside", str(port), USER)) as (server, client, project, _):
         server.hear("ready")
         server.tell_line(project)
-        server.hear("ready")
-        yield Side(server, {"server": server.pid, "client": client.pid})
+        first = server.hear()["first_call_ms"]
+        yield Side(server, {"server": server.pid, "client": client.pid}, first)
 
 
 @contextlib.contextmanager
@@ -94,7 +98,7 @@ def outside(state: Path) -> Generator[Side]:
         return byleave("serve", "--host", "127.0.0.1", "--port", str(port))
 
     with _served(state, "outside", command) as (server, client, project, task):
-        wanted = {"project_id": project, "tool_name": "read_file", "tool_params": {"path": FILES[0]}}
+        wanted = {"project_id": project, "tool_name": "read_file", "tool_params": {"path": Plan().path(0)}}
         first = post(f"{task['url']}/my/tools/execute", task["token"], wanted)
         if first["status"] != "completed":
             raise RuntimeError(f"The first call was not answered: {first}\nclient: {client.tail()}")
@@ -113,7 +117,7 @@ SIDES: dict[str, Callable[[Path], contextlib.AbstractContextManager[Side]]] = {
 
 @contextlib.contextmanager
 def _loading(state: Path, name: str, task: dict[str, Any]) -> Generator[Process]:
-    with running(f"{name}-caller", python("bench.load", json.dumps({**task, "files": FILES})), state) as caller:
+    with running(f"{name}-caller", python("bench.load", json.dumps(task)), state) as caller:
         caller.hear("ready")
         yield caller
 

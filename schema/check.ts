@@ -37,6 +37,8 @@ export function headline(event: FeedEvent): string {
       return `${event.tool_id} undone by ${event.undone_by}, ${event.files} files`;
     case "project.machines":
       return event.machines.map((machine) => `${machine.workspace} (${machine.isolation})`).join(", ");
+    case "feed.gap":
+      return `nothing is missing after ${event.oldest}`;
     case "grant.changed":
       return `${event.grant.text} ${event.grant.status}`;
     case "chat.text":

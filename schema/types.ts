@@ -88,6 +88,7 @@ export type FeedEvent =
   | UndoRequested
   | ToolUndone
   | MachinesChanged
+  | FeedGap
   | GrantChanged
   | ExecutionSignal
   | ExecutionCancelSignal
@@ -1201,6 +1202,22 @@ export interface Machine {
    * Editor it runs in; null if none, or if it did not say.
    */
   editor: "vscode" | null;
+}
+/**
+ * Events after the reader's `Last-Event-ID` were removed by age: read the record again.
+ *
+ * Sent first, under the number the reader sent; it is not part of the feed itself.
+ */
+export interface FeedGap {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "feed.gap";
+  /**
+   * The number after which nothing is missing.
+   */
+  oldest: number;
 }
 /**
  * A grant was given, used or revoked.

@@ -84,6 +84,18 @@ class ServerSettings(_Settings):
     durability: Literal["full", "normal"] = Field(
         default="full", description="`normal` may lose the last commits on power loss, never on a crash."
     )
+    retention_days: int = Field(
+        default=0,
+        ge=0,
+        le=36500,
+        description="Days after which ended calls, their approvals and events are removed; 0 keeps everything.",
+    )
+    retention_mb: int = Field(
+        default=0,
+        ge=0,
+        description="Megabytes the record may use before the oldest calls are removed, never those of the last day; "
+        "0 for no limit.",
+    )
     secret: SecretStr | None = Field(default=None, description="Shared secret that signs tokens (HS256).")
     previous_secret: SecretStr | None = Field(
         default=None,

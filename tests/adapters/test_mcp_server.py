@@ -1,6 +1,7 @@
 """MCP: a session of the official client over both transports, in both eras of the protocol."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -231,6 +232,34 @@ async def test_no_token_a_wrong_scope_another_host_and_another_page_are_refused(
         assert (await http.post(path, content=b"x", headers={"Content-Type": "text/plain"})).status_code == 415
         assert (await http.get(f"{path}/more")).status_code == 404
         assert (await http.put(path, json=PING)).status_code == 405
+
+
+async def test_a_message_is_as_strict_json_as_any_other_body(household: Household) -> None:
+    def message(path: bytes) -> bytes:
+        arguments = b'{"name":"read_file","arguments":{"path":%b}}' % path
+        return b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":%b}' % arguments
+
+    async with ask(household, **ACCEPT) as http:
+        path, headers = f"/mcp/{household.project_id}", {"Content-Type": "application/json"}
+        headers["mcp-session-id"] = (await http.post(path, json=PING)).headers["mcp-session-id"]
+        for body, status, told in (
+            (b"[" + b"[]," * 500_000 + b"0]", 413, "more than 200000 values"),
+            (b"[" * 100 + b"]" * 100, 400, "nested more than"),
+            (b"NaN", 400, "NaN is not JSON"),
+            (b'"a","path":"b"', 400, "'path' is there twice"),
+            (rb'"\ud800"', 400, "half of a character"),
+        ):
+            refused = await http.post(path, content=message(body), headers=headers)
+            assert (refused.status_code, refused.headers["content-type"]) == (status, "application/problem+json")
+            assert told in refused.json()["detail"]
+        long = await http.post(path, content=message(b'"%b"' % (b"x" * 1_000_000)), headers=headers)
+        assert (long.status_code, "isError" in long.text) == (200, True)
+
+
+async def test_a_message_without_a_content_type_is_json(household: Household) -> None:
+    async with ask(household, **ACCEPT) as http:
+        for path in (f"/mcp/{household.project_id}", "/mcp"):
+            assert (await http.post(path, content=json.dumps(PING).encode())).status_code == 200
 
 
 async def test_a_server_that_stops_ends_its_sessions_at_once(household: Household) -> None:

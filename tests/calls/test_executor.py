@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -72,6 +73,42 @@ async def test_a_malformed_call_fails_with_a_clear_error_and_is_recorded(
     assert response.error
     row = await desk.store.executions.get(response.tool_id, user_id="alice")
     assert len(row.tool_params) < 100_000
+
+
+SECRETS = "password=hunter2x " * 500_000
+
+
+@pytest.mark.promise("W3", "W4")
+@pytest.mark.parametrize(
+    ("tool_name", "params"), [("read_file", {"path": "a", "x": SECRETS}), ("delete_everything", {"x": [SECRETS]})]
+)
+async def test_a_malformed_call_with_much_in_it_does_not_stop_the_server(
+    desk: Desk, tool_name: str, params: JsonObject
+) -> None:
+    began = time.thread_time()  # of this thread alone, which is the event loop's
+    response = await desk.executor.execute_tool(tool_name, params, desk.session.id)
+    assert time.thread_time() - began < 1
+    row = await desk.store.executions.get(response.tool_id, user_id="alice")
+    assert "left_out" in json.loads(row.tool_params)
+
+
+@pytest.mark.promise("W3", "W11")
+@pytest.mark.parametrize(
+    "report",
+    [
+        FailedReport(status="failed", error=SECRETS),
+        CompletedReport(status="completed", result={"success": False, "error": SECRETS}),
+    ],
+)
+async def test_a_long_error_of_a_client_does_not_stop_the_server(
+    desk: Desk, report: CompletedReport | FailedReport
+) -> None:
+    async with desk.client(lambda signal: report):
+        began = time.thread_time()
+        response = await desk.executor.execute_tool(*READ, desk.session.id)
+        assert time.thread_time() - began < 1
+    assert (response.status, len(response.error or "")) == ("failed", 1000)
+    assert "hunter" not in (response.error or "")
 
 
 @pytest.mark.promise("W7", "A")

@@ -17,7 +17,7 @@ from byleave.store import Store
 from .conftest import Program
 
 COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
-NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"]]
+NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"], ["db", "prune"]]
 HEAVY = ("fastapi", "sqlalchemy", "uvicorn", "pydantic_ai", "aiohttp", "jwt")
 
 CLI = Path(byleave.cli.__path__[0])

@@ -10,6 +10,7 @@ from byleave.client import Journal
 from byleave.client.outbox import LiveOutput, Outbox, pause
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
+from byleave.protocol.executions import ResultAck
 from byleave.protocol.states import ExecutionStatus
 
 from .conftest import RecordingLink
@@ -158,6 +159,30 @@ async def test_reports_of_a_batch_that_fails_are_sent_one_by_one(
     assert await send_five(link, journal, outbox, {}) == [True] * 5
     assert sorted(tool_id for tool_id, _ in link.results) == [f"exec_{number}" for number in range(5)]
     assert journal.unsent == []
+
+
+@pytest.mark.promise("C5")
+async def test_a_post_that_hangs_holds_up_no_other(
+    link: RecordingLink, journal: Journal, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("byleave.client.outbox.GATHER_SECONDS", 0.01)
+    post, hangs = link.post_result, asyncio.Event()
+
+    async def hanging(project_id: str, tool_id: str, report: bytes) -> ResultAck:
+        if tool_id == "exec_0":
+            await hangs.wait()
+        return await post(project_id, tool_id, report)
+
+    monkeypatch.setattr(link, "post_result", hanging)
+    names = ["exec_0", "exec_1", "exec_2"]
+    for name in names:
+        await journal.done(name, REPORT, durable=False)
+    sending = [asyncio.create_task(outbox.send(name)) for name in names]
+    async with asyncio.timeout(5):
+        assert [await task for task in sending[1:]] == [True, True]
+    hangs.set()
+    assert await sending[0]
+    assert sorted(tool_id for tool_id, _ in link.results) == names
 
 
 @pytest.mark.promise("C5")

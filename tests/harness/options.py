@@ -13,6 +13,8 @@ class ServerOptions(TypedDict, total=False):
 
     home: Path
     durability: Literal["full", "normal"]
+    retention_days: int
+    retention_mb: int
     secret: SecretStr | None
     jwks_url: str | None
     public_key: str | None

@@ -70,6 +70,9 @@ class TroubledDatabase:
     async def read(self, work: Callable[[Transaction], R]) -> R:
         return await self._database.read(work)
 
+    async def rewrite(self) -> None:
+        await self._database.rewrite()
+
     async def close(self) -> None:
         await self._database.close()
 

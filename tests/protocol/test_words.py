@@ -88,6 +88,7 @@ EVENTS: list[JsonObject] = [
             {"client_id": "cli_1", "workspace": "/home/a/app", "isolation": "bwrap", "next": True, "editor": None}
         ],
     },
+    {"kind": "feed.gap", "oldest": 41},
     {
         "kind": "grant.changed",
         "grant": {

@@ -2,8 +2,10 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import pytest
+from structlog.testing import capture_logs
 
 from byleave.calls.approvals import Clearance
 from byleave.calls.executor import begin, settle
@@ -14,7 +16,7 @@ from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.approvals import Question
 from byleave.store.grants import NewGrant
-from byleave.store.ledger import NOT_COVERED
+from byleave.store.ledger import NOT_COVERED, UNSEALED
 from byleave.store.sqlite import SqliteDatabase
 from harness.records import SEAL_KEYS, Records, answer
 
@@ -143,9 +145,9 @@ async def test_tampering_with_the_record_is_found(records: Records, tampering: s
         ("DROP TABLE grants", "cannot be read"),
         (
             "PRAGMA foreign_keys = OFF; " + "; ".join(f"DELETE FROM {table}" for table in ALL_OF_A_PROJECT),
-            "the projects are not those this server made",
+            "the chains' ends together are not those this server wrote",
         ),
-        ("DELETE FROM seals", "the projects are not those this server made"),
+        ("DELETE FROM seals", "the chains' ends together are not those this server wrote"),
     ],
 )
 async def test_a_falsified_row_is_found(records: Records, tampering: str, fault: str) -> None:
@@ -221,9 +223,181 @@ async def test_a_tail_that_was_cut_off_with_its_rows_is_found_also_after_more_wa
     await begin(records.store, records.call(key="last"), Clearance("risk:LOW"), client_id="c1")
     assert "not sealed with this server's secret" in await whole_then_broken(records, CUT)
     await fill(records)
-    (check,) = await records.store.audit.verify()
-    assert check.fault is not None
-    assert "before record 6 somebody other than this server" in check.fault
+    (check, together) = await records.store.audit.verify()
+    assert "before record 6 somebody other than this server" in (check.fault or "")
+    assert together.fault
+
+
+class Outsider:
+    """Somebody who may read and write the file, and keeps what was in it: each row with its true seal."""
+
+    def __init__(self, records: Records) -> None:
+        database = records.store.database
+        assert isinstance(database, SqliteDatabase)
+        self._path = database.path
+        self._kept = {table: self._rows(table) for table in (*ALL_OF_A_PROJECT, "seals")}
+
+    def put_back(self, project_id: str, *, seals: bool = False) -> None:
+        """Make one project what it was, or remove it if it was not there yet."""
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            for table, rows in self._kept.items():
+                key = {"projects": "id", "seals": "name"}.get(table, "project_id")
+                if table == "seals" and not seals:
+                    continue
+                of = "1" if table == "seals" else f"{key} = '{project_id}'"
+                connection.execute(f"DELETE FROM {table} WHERE {of}")
+                for row in rows:
+                    if table == "seals" or row[key] == project_id:
+                        marks = ", ".join("?" * len(tuple(row)))
+                        connection.execute(f"INSERT INTO {table} VALUES ({marks})", tuple(row))
+
+    def _rows(self, table: str) -> list[sqlite3.Row]:
+        with closing(sqlite3.connect(self._path)) as connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(f"SELECT * FROM {table}").fetchall()
+
+
+TOGETHER = "the chains' ends together are not those this server wrote"
+
+
+async def faults(records: Records) -> list[str]:
+    return [check.fault for check in await records.store.audit.verify() if check.fault]
+
+
+@pytest.mark.parametrize("seals", [False, True])
+async def test_a_project_that_alone_was_made_what_it_was_is_found(records: Records, seals: bool) -> None:
+    store = records.store
+    other = await store.chat.create_project("bob", "other")
+    await fill(records)
+    outsider = Outsider(records)
+    await begin(store, records.call(key="evil"), Clearance("risk:LOW"), client_id="c1")
+    await store.chat.create_session("bob", other.id, "more")
+    assert await faults(records) == []
+    outsider.put_back(records.project.id, seals=seals)
+    for _ in range(2):
+        assert any(TOGETHER in fault for fault in await faults(records))
+        for project_id in (records.project.id, other.id):
+            assert (await store.audit.verify_project(project_id)).fault
+        await begin(store, records.call(), Clearance("risk:LOW"), client_id="c1")
+        await store.chat.create_session("bob", other.id, "more")
+
+
+async def test_a_project_that_was_removed_with_an_older_seal_is_missed(records: Records) -> None:
+    outsider = Outsider(records)
+    other = await records.store.chat.create_project("bob", "other")
+    await fill(records)
+    outsider.put_back(other.id, seals=True)
+    assert any(TOGETHER in fault for fault in await faults(records))
+
+
+async def test_a_running_server_notices_that_the_whole_record_was_made_what_it_was(records: Records) -> None:
+    await fill(records)
+    outsider = Outsider(records)
+    await begin(records.store, records.call(key="evil"), Clearance("risk:LOW"), client_id="c1")
+    outsider.put_back(records.project.id, seals=True)
+    assert await faults(records) == []  # which nothing in the file could show
+    with capture_logs() as logs:
+        await fill(records)
+    assert [entry["log_level"] for entry in logs if "from outside" in entry["event"]] == ["error"]
+    assert any("before record 7 somebody other than this server" in fault for fault in await faults(records))
+
+
+@pytest.mark.parametrize(
+    "tampering", ["UPDATE seals SET value = 'x'", "UPDATE seals SET seal = ''", "DELETE FROM seals"]
+)
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_seal_on_all_chains_that_is_not_ours_stays_found_after_more_was_written(
+    records: Records, tampering: str, restarted: bool
+) -> None:
+    await fill(records)
+    assert TOGETHER in await whole_then_broken(records, tampering)
+    if restarted:
+        await records.store.close()
+        records.store = await Store.open(records.settings, seal_keys=SEAL_KEYS)
+    await fill(records)
+    links = [link.action for link in await records.store.audit.records(records.project.id)]
+    assert links.count(UNSEALED) == 1
+    assert any("before record 7 somebody other than this server" in fault for fault in await faults(records))
+
+
+def hide_from_index(records: Records, index: str, forging: str) -> None:
+    """Change a table while SQLite does not know one of its indexes, which then shows what was there before."""
+    database = records.store.database
+    assert isinstance(database, SqliteDatabase)
+
+    def change(statement: str, values: tuple[object, ...], *, schema: bool) -> None:
+        with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:
+            if schema:
+                version = connection.execute("PRAGMA schema_version").fetchone()[0]
+                connection.execute("PRAGMA writable_schema = ON")
+                connection.execute(f"PRAGMA schema_version = {version + 1}")
+                connection.execute(statement, values)
+            else:
+                connection.executescript(statement)
+
+    with closing(sqlite3.connect(database.path)) as connection:
+        row = connection.execute("SELECT * FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+    change("DELETE FROM sqlite_master WHERE name = ?", (index,), schema=True)
+    change(forging, (), schema=False)
+    change("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row, schema=True)
+
+
+@pytest.mark.parametrize(
+    ("index", "forging"),
+    [
+        (
+            "ix_tool_executions_project",
+            "CREATE TEMP TABLE t AS SELECT * FROM tool_executions WHERE id = 'a'; UPDATE t SET id = 'forged'; "
+            "INSERT INTO tool_executions SELECT * FROM t",
+        ),
+        (
+            "ix_messages_project",
+            "CREATE TEMP TABLE t AS SELECT * FROM messages; UPDATE t SET id = 'msg_forged', position = 9; "
+            "INSERT INTO messages SELECT * FROM t",
+        ),
+    ],
+)
+async def test_a_row_that_an_index_does_not_show_is_found(records: Records, index: str, forging: str) -> None:
+    await fill_every_table(records)
+    hide_from_index(records, index, forging)
+    assert any("the file is not sound: row " in (check.fault or "") for check in await records.store.audit.verify())
+    check = await records.store.audit.verify_project(records.project.id)
+    assert "the file is not sound: row " in (check.fault or "")
+
+
+@pytest.mark.parametrize(
+    ("tampering", "name"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON messages BEGIN DELETE FROM messages; END", "trigger t"),
+        ("CREATE VIEW v AS SELECT 1", "view v"),
+        ("CREATE TABLE more (id)", "table more"),
+        ("CREATE INDEX ix_more ON messages (content)", "index ix_more"),
+        ("DROP INDEX ix_messages_project", "index ix_messages_project"),
+        (
+            "DROP INDEX ix_messages_project; CREATE INDEX ix_messages_project ON messages (project_id, id) where(0)",
+            "index ix_messages_project",
+        ),
+        (
+            "DROP INDEX ix_grants_session; CREATE INDEX ix_grants_session ON grants (session_id) where(0) "
+            "-- WHERE revoked_at IS NULL",
+            "index ix_grants_session",
+        ),
+        ("ALTER TABLE messages ADD COLUMN more TEXT", "table messages"),
+        ("ALTER TABLE messages ADD COLUMN more AS ('x')", "table messages"),
+        ("PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'content TEXT NOT NULL', "
+         "'content TEXT NOT NULL COLLATE NOCASE') WHERE name = 'messages'", "table messages"),
+    ],
+)  # fmt: skip
+async def test_tables_that_are_not_ours_are_found(records: Records, tampering: str, name: str) -> None:
+    await fill_every_table(records)
+    fault = f"the {name} is not as this server made it"
+    assert fault in await whole_then_broken(records, tampering)
+    assert fault in ((await records.store.audit.verify_project(records.project.id)).fault or "")
+
+
+async def test_statistics_of_sqlite_are_no_fault(records: Records) -> None:
+    await fill_every_table(records)
+    assert await whole_then_broken(records, "ANALYZE") == "whole"
 
 
 async def test_another_secret_is_no_fault_once_the_one_before_it_was_named(
@@ -246,8 +420,7 @@ async def test_records_of_a_project_that_was_removed_are_still_missed(records: R
     connection.execute("DELETE FROM feeds")
     connection.commit()
     connection.close()
-    (check,) = await records.store.audit.verify()
-    assert check.fault is not None
+    assert all(check.fault is not None for check in await records.store.audit.verify())
 
 
 async def test_concurrent_writers_leave_one_unbroken_chain_and_a_feed_without_gaps(records: Records) -> None:

@@ -405,6 +405,32 @@ async def test_history_is_filtered_and_paged_without_a_gap(records: Records) -> 
     assert (len(page), total) == (2, 2)
 
 
+async def test_a_project_whose_feed_was_damaged_stops_no_other(records: Records) -> None:
+    """A row from outside stands where the next event would: that project's calls fail, and no neighbour's."""
+    store, damaged = records.store, records.project.id
+    sound = await store.chat.create_project("alice", "sound")
+    session = await store.chat.create_session("alice", sound.id, "first")
+    elsewhere = {"project_id": sound.id, "session_id": session.id}
+    waiting = [
+        await begin(store, records.call(**project), LOW, client_id="c1")  # type: ignore[arg-type]
+        for project in ({}, elsewhere)
+    ]
+    head = await store.feed.head(damaged)
+    await store.database.write(
+        lambda transaction: transaction.change(
+            "INSERT INTO events (project_id, seq, kind, payload, created_at) VALUES (:id, :seq, 'x', '{}', :now)",
+            {"id": damaged, "seq": head + 1, "now": transaction.now},
+        )
+    )
+    calls = (records.call(**project) for project in ({}, elsewhere, {}, elsewhere))  # type: ignore[arg-type]
+    begun = await asyncio.gather(*(begin(store, call, LOW, client_id="c1") for call in calls), return_exceptions=True)
+    assert [isinstance(outcome, ExecutionRow) for outcome in begun] == [False, True, False, True]
+    records.clock.turn(3600)
+    ended, _ = await expire(store, frozenset())
+    assert waiting[1].id in {row.id for row in ended}
+    assert waiting[0].id not in {row.id for row in ended}
+
+
 @pytest.mark.promise("R8", "D")
 async def test_rare_calls_of_a_long_history_are_found_piece_by_piece(
     records: Records, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """A migrated record has exactly the tables of a new one, and keeps its data."""
 
 import asyncio
+import hashlib
 import json
 import os
 import random
@@ -9,7 +10,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from alembic.config import Config
@@ -21,37 +21,25 @@ from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
-from byleave.store.ledger import GENESIS, adopt, link_hash
-from byleave.store.migrations import COVERED_SINCE, HERE, NEWEST, REVISIONS, bring_up_to_date, stored_revision, upgrade
+from byleave.store.ledger import GENESIS, adopt, link_hash, seal
+from byleave.store.migrations import (
+    COVERED_SINCE,
+    HERE,
+    NEWEST,
+    REVISIONS,
+    bring_up_to_date,
+    objects,
+    stored_revision,
+    upgrade,
+)
 from byleave.store.records import AuditRecord
 from byleave.store.sqlite import SqliteTransaction
 from harness.records import SEAL_KEYS
 
 
-def _structure(path: Path) -> dict[str, object]:
-    """Tables and indexes, whatever the order of columns and the way they were written down."""
+def _objects(path: Path) -> dict[str, object]:
     with closing(sqlite3.connect(path)) as connection:
-
-        def pragma(name: str, of: str) -> list[Any]:
-            return connection.execute(f"PRAGMA {name}({of})").fetchall()
-
-        def index(name: str, unique: int, origin: str) -> tuple[object, ...]:
-            made = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0] or ""
-            columns = [(column[2:]) for column in pragma("index_xinfo", name) if column[5]]
-            return unique, origin, columns, " ".join(made.partition(" WHERE ")[2].split())
-
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        return {
-            table: (
-                sorted(column[1:] for column in pragma("table_info", table)),
-                sorted(key[2:] for key in pragma("foreign_key_list", table)),
-                {
-                    name: index(name, unique, origin)
-                    for _, name, unique, origin, _ in pragma("index_list", table)
-                },
-            )
-            for (table,) in tables
-        }  # fmt: skip
+        return objects(lambda sql, values: connection.execute(sql, values).fetchall())
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -60,7 +48,7 @@ async def test_a_record_of_any_version_gets_exactly_the_tables_of_a_new_one(tmp_
     data = old_record(path, revision, calls=3)
     assert await _start(tmp_path) == [None]
     bring_up_to_date(fresh)
-    assert _structure(path) == _structure(fresh)
+    assert _objects(path) == _objects(fresh)
     assert (_data(path), stored_revision(path), stored_revision(fresh)) == (data, NEWEST, NEWEST)
 
 
@@ -137,7 +125,17 @@ def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[st
             revision,
             finish=lambda connection: adopt(_transaction(connection)),
         )
+        if revision < "0010":
+            with closing(sqlite3.connect(path)) as connection, connection:
+                _list_projects(connection)
     return _data(path)
+
+
+def _list_projects(connection: sqlite3.Connection) -> None:
+    """Seal the list of projects, as versions did that did not seal the heads together."""
+    value = hashlib.sha256(b"proj_1").hexdigest()
+    connection.execute("DELETE FROM seals")
+    connection.execute("INSERT INTO seals VALUES ('projects', ?, ?)", (value, seal(SEAL_KEYS[0], "projects", 0, value)))
 
 
 def _transaction(connection: sqlite3.Connection) -> SqliteTransaction:
@@ -232,7 +230,7 @@ def test_a_record_with_data_survives_a_migration_that_is_killed_at_any_moment(tm
         _migrate(home, lambda left=left: os.kill(os.getpid(), signal.SIGKILL) if next(left, None) is None else None)
         assert stored_revision(home / "byleave.db") == "0001", (seed, number)
         assert asyncio.run(_start(home)) == [None], (seed, number)
-        assert _structure(home / "byleave.db") == _structure(tmp_path / "whole" / "byleave.db"), (seed, number)
+        assert _objects(home / "byleave.db") == _objects(tmp_path / "whole" / "byleave.db"), (seed, number)
         assert stored_revision(home / "byleave.db") == NEWEST, (seed, number)
         assert _data(home / "byleave.db") == data, (seed, number)
 
@@ -275,6 +273,47 @@ async def test_rows_from_before_the_chain_covered_them_are_covered_and_cannot_be
         connection.execute("UPDATE alembic_version SET version_num = '0006'")
     (fault,) = await _start(tmp_path)
     assert "takes in rows that were covered before" in (fault or "")
+
+
+@pytest.mark.parametrize(
+    ("tampering", "fault"),
+    [
+        ("DELETE FROM seals", "the chains' ends together"),
+        (
+            "INSERT INTO projects SELECT 'proj_2', user_id, name, NULL, NULL, created_at FROM projects",
+            "the chain is gone",
+        ),
+    ],
+)
+async def test_heads_of_an_older_record_are_sealed_only_if_its_projects_were(
+    tmp_path: Path, tampering: str, fault: str
+) -> None:
+    path = tmp_path / "byleave.db"
+    old_record(path, "0009", calls=3)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(tampering)
+    faults = [found or "" for found in await _start(tmp_path)]
+    assert any(fault in found for found in faults)
+    assert "the chains' ends together" in faults[-1]
+
+
+async def test_a_record_made_to_look_older_is_not_sealed_again(tmp_path: Path) -> None:
+    path = tmp_path / "byleave.db"
+    old_record(path, "0009", calls=3)
+    assert await _start(tmp_path) == [None]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        _list_projects(connection)  # as it is in a copy from before the upgrade
+        connection.execute("UPDATE alembic_version SET version_num = '0009'")
+    assert "somebody made the record look like an old one" in ((await _start(tmp_path))[0] or "")
+
+
+async def test_a_new_record_made_to_look_older_is_not_sealed(tmp_path: Path) -> None:
+    assert await _start(tmp_path) == []
+    with closing(sqlite3.connect(tmp_path / "byleave.db")) as connection, connection:
+        connection.execute("DELETE FROM seals")
+        connection.execute("UPDATE alembic_version SET version_num = '0009'")
+    (fault,) = await _start(tmp_path)
+    assert "the chains' ends together" in (fault or "")
 
 
 async def test_verifying_says_when_rows_were_taken_in_as_they_were(

@@ -21,7 +21,7 @@ from byleave.store.sqlite import SqliteTransaction
 from harness.records import Records, answer, inspected
 
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
-"""Tables of which rows are never taken away."""
+"""Tables that are long, with or without retention."""
 
 
 @pytest.fixture

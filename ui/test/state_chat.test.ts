@@ -322,6 +322,7 @@ describe("older entries", () => {
         return {
           executions: done.slice(from, to),
           total_count: done.length,
+          total_is_exact: true,
           next_cursor: to < done.length ? String(to) : null,
         };
       },

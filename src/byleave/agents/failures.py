@@ -28,7 +28,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from byleave.gate import mask_text
+from byleave.gate import mask_start, mask_text
 from byleave.protocol.errors import ByleaveError
 
 from . import history
@@ -253,6 +253,6 @@ def _of_provider(error: ModelAPIError, model: str, tries: int) -> Failure:
 
 def _detail(error: Exception) -> str:
     """Return the beginning of an error message, masked, on one line."""
-    text = " ".join(mask_text(whole_characters(str(error))).split()) or type(error).__name__
+    text = " ".join(mask_start(str(error), 4 * DETAIL_CHARACTERS).split()) or type(error).__name__
     text = text.split(" Consider raising ")[0]  # advice for developers, not for users
     return text if len(text) <= DETAIL_CHARACTERS else text[: DETAIL_CHARACTERS - 1] + "…"

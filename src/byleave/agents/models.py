@@ -23,7 +23,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from byleave.adapters.calls import ADVICE
-from byleave.gate import mask_text
+from byleave.gate import mask_start
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.tools import MAX_COMMAND_SECONDS
 from byleave.protocol.wire import JsonObject
@@ -615,5 +615,5 @@ def _install_hint(error: ImportError) -> str:
 
 
 def _masked_message(error: Exception) -> str:
-    text = " ".join(mask_text(str(error)).split())[:300]
+    text = " ".join(mask_start(str(error), 1000).split())[:300]
     return text or type(error).__name__

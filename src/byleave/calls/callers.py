@@ -120,9 +120,15 @@ def new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessio
 def _malformed(sent: Mapping[str, Any]) -> str:
     """Malformed parameters for the record: masked, and left out if too long."""
     try:
-        text = json.dumps(mask_value(dict(sent)), separators=(",", ":"), allow_nan=False)
+        text = _compact(sent)
+        if len(text) <= MALFORMED_LIMIT:  # measured first: masking takes seconds on what nobody would keep
+            text = _compact(mask_value(dict(sent)))
     except (ValueError, TypeError, RecursionError):  # a lone surrogate is a ValueError, too
         return json.dumps({"left_out": "parameters that are not JSON"})
     if len(text) > MALFORMED_LIMIT:
         return json.dumps({"left_out": f"malformed parameters of {len(text)} characters"})
     return text
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -1,14 +1,14 @@
-"""Deadlines: when an execution expires and as what, who watches for it, and how a waiter hears of an end.
+"""Expire executions past their deadline, and notify those who wait for an end.
 
-Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
-merely told. What is heard is a hint and may get lost, so waiters and the sweeper also look at the store from time to
-time.
+Progress never depends on a waiting coroutine: decisions, results and deadlines change the rows, and waiters are only
+notified. A notification is a hint and may get lost, so waiters and the sweeper also read the store from time to time.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -16,11 +16,11 @@ import structlog
 from byleave.bus import Bus
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
-from byleave.protocol.wire import later, moment, timestamp
+from byleave.protocol.wire import later, moment, now, timestamp
 from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
 from byleave.store.approvals import close_pending, overdue_approvals, time_out
 from byleave.store.database import Transaction
-from byleave.store.executions import next_deadline, overdue_executions
+from byleave.store.executions import next_deadline, overdue_executions, overdue_projects
 from byleave.store.ledger import Ledger
 from byleave.store.transitions import DEADLINES_TOPIC, Waits, execution_topic
 
@@ -30,7 +30,7 @@ LOOK_AGAIN_SECONDS = 2.0
 """A waiter reads the store this often, in case a hint got lost."""
 LONGEST_NAP_SECONDS = 30.0
 LATE_SECONDS = 2.0
-"""A look that comes so much later than planned: the server was paused or asleep."""
+"""A sweep this much later than planned means that the server was paused or asleep."""
 NEVER = "9999-12-31T00:00:00.000Z"
 GIVEN_UP = (ErrorType.INTERRUPTED, ErrorType.EXECUTION_TIMEOUT, ErrorType.CANCELLED)
 
@@ -42,32 +42,46 @@ class Ending(NamedTuple):
     error_type: ErrorType
     error: str
     stop_client: bool = False
-    """Its client is here and may still be at it."""
+    """Its client is connected and may still be running it."""
 
 
 async def expire(
     store: Store, connected: frozenset[str], spared: frozenset[str] | None = frozenset()
 ) -> tuple[list[ExecutionRow], str | None]:
-    """End everything past its deadline by the database's clock; also says when the next one is due.
+    """End everything past its deadline by the database's clock; also return the next deadline.
 
-    A call that waits in the queue of a client that is here waits on, up to a bound. `spared`: clients whose executions
-    are left to them yet, as they may be about to report; None: all clients.
+    A call in the queue of a connected client waits on, up to a limit. `spared`: clients that may be about to report,
+    so their executions are left alone; None means all clients.
     """
 
-    def work(transaction: Transaction) -> tuple[list[ExecutionRow], str | None]:
+    def work(transaction: Transaction, project_id: str) -> list[ExecutionRow]:
         ended: list[ExecutionRow] = []
-        for execution in overdue_executions(transaction, spared):
-            with Ledger(transaction, execution.project_id) as ledger:
+        with Ledger(transaction, project_id) as ledger:
+            for execution in overdue_executions(transaction, spared, project_id):
                 if execution.client_id in connected and _may_wait_on(execution, transaction.now, store.waits):
                     transitions.queue(ledger, execution, store.waits)
                 else:
                     ended.append(_expire(ledger, execution, connected))
-        for approval in overdue_approvals(transaction):  # those that stand alone
-            with Ledger(transaction, approval.project_id) as ledger:
+            for approval in overdue_approvals(transaction, project_id):  # those that stand alone
                 time_out(ledger, approval)
-        return ended, next_deadline(transaction, spared)
+        return ended
 
-    return await store.database.write(work)
+    database = store.database
+    projects = await database.write(lambda transaction: overdue_projects(transaction, spared))
+    # A unit for each: a project whose record is damaged must not keep the deadlines of all others.
+    units = (database.write(partial(work, project_id=project_id)) for project_id in projects)
+    ended: list[ExecutionRow] = []
+    failed = False
+    for project_id, outcome in zip(projects, await asyncio.gather(*units, return_exceptions=True), strict=True):
+        if isinstance(outcome, STORAGE_ERRORS):
+            raise outcome
+        if isinstance(outcome, BaseException):
+            failed = True
+            log.error("deadlines of a project could not be checked", project_id=project_id, exc_info=outcome)
+        else:
+            ended += outcome
+    upcoming = await database.write(lambda transaction: next_deadline(transaction, spared))
+    return ended, later(now(), LOOK_AGAIN_SECONDS) if failed else upcoming
 
 
 def _may_wait_on(execution: ExecutionRow, now: str, waits: Waits) -> bool:
@@ -87,7 +101,7 @@ def _expire(ledger: Ledger, execution: ExecutionRow, connected: frozenset[str]) 
 
 
 def ending_of(execution: ExecutionRow, *, is_connected: bool) -> Ending:
-    """The end of an execution whose deadline has passed, by its state and whether its client is here."""
+    """The end of an execution whose deadline has passed, by its state and whether its client is connected."""
     failed = ExecutionStatus.FAILED
     match execution.status:
         case ExecutionStatus.AWAITING_APPROVAL:
@@ -115,13 +129,13 @@ def ending_of(execution: ExecutionRow, *, is_connected: bool) -> Ending:
 
 def was_given_up(execution: ExecutionRow) -> bool:
     """True if it ended without a report of the client that ran it."""
-    # By the client it was signalled to, not by when it began: one that waited there may have begun during an outage.
+    # By the client it was signalled to, not by its start: a call that waited there may have begun during an outage.
     signalled = execution.client_id is not None and execution.approved_at is not None
     return signalled and execution.error_type in GIVEN_UP and execution.result_hash is None
 
 
 class Sweeper:
-    """Calls `sweep` when a deadline passes; those that passed while nobody was here at once."""
+    """Calls `sweep` when a deadline passes, and at once for those missed while the server was down."""
 
     def __init__(
         self,
@@ -130,7 +144,7 @@ class Sweeper:
         sweep: Callable[[], Awaitable[tuple[str | None, float]]],
         resumed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`sweep` gives the next deadline, and the longest time until it wants to be called again.
+        """`sweep` returns the next deadline, and the longest time until its next call.
 
         `resumed` is called first when the server was paused: results may wait in its sockets.
         """
@@ -140,9 +154,9 @@ class Sweeper:
         self._resumed = resumed
         self._due = asyncio.Event()
         self._looks_at = ""
-        """The time of its next look; '' while it looks."""
+        """Time of the next sweep; '' during one."""
         self._earliest = NEVER
-        """The earliest deadline set since it last began to look."""
+        """Earliest deadline set since the last sweep began."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -191,11 +205,11 @@ class Sweeper:
             for execution_id in await self._store.executions.overdue():
                 self._bus.publish(execution_topic(execution_id), error)
         except STORAGE_ERRORS:
-            log.exception("overdue executions could not be read")  # waiters look for themselves
+            log.exception("overdue executions could not be read")  # waiters read the store themselves
 
 
 class Watch:
-    """Hears of one execution's moves that somebody waits for: to its question, and to its end."""
+    """Listens for the question and the end of one execution."""
 
     def __init__(self, store: Store, bus: Bus, execution_id: str) -> None:
         self._store = store
@@ -214,7 +228,7 @@ class Watch:
     async def follow(
         self, row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
     ) -> ExecutionRow:
-        """Wait for the end, or with `until_asked` for the question; with a timeout, return it as it then stands."""
+        """Wait for the end, or with `until_asked` for the question; after a timeout, return the row as it is."""
         loop = asyncio.get_running_loop()
         give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
         while not (row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL)):
@@ -241,7 +255,7 @@ class Watch:
             self._waiter.set_result(None)
 
     async def _moved(self, nap: float) -> ExecutionRow | None:
-        """The row as it was last told, or None after the nap or a hint that says nothing."""
+        """The row of the last hint, or None after the nap or a hint without one."""
         if self._row is None:
             loop = asyncio.get_running_loop()
             waiter = self._waiter = loop.create_future()

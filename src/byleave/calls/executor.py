@@ -12,9 +12,9 @@
     settle    one transaction: the client's report → COMPLETED or FAILED
     expire    one transaction: whatever is past its deadline → TIMEOUT or FAILED
 
-Progress never depends on a waiting coroutine: decisions, results and deadlines move the rows, and whoever waits is
-merely told. That is why a restart in the middle loses nothing. This module never executes a tool, never writes SQL,
-and never lets a call pass the gate's REFUSE, whatever the mode.
+Progress never depends on a waiting coroutine: decisions, results and deadlines change the rows, and waiters are only
+notified. So a restart in the middle loses nothing. This module never executes a tool, never writes SQL, and never lets
+a call pass the gate's REFUSE, whatever the mode.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from typing import Any
 import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
-from byleave.gate import Gate, Judgement, mask_text, mask_value
+from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value
 from byleave.protocol.approvals import Inspection, plain_json
 from byleave.protocol.errors import ConflictError, NotFound
-from byleave.protocol.executions import CompletedReport, FailedReport, ToolResponse
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS, CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import Id, later, new_id
@@ -53,8 +53,8 @@ from .machines import Machine, Machines, withheld
 log = structlog.stdlib.get_logger(__name__)
 
 PROMPTLY_SECONDS = 2.0
-"""A caller from elsewhere waits this long for an inspection; mostly the question is there sooner."""
-BIG_RESULT_CHARACTERS = 256 * 1024
+"""An external caller waits this long for an inspection; mostly the question comes sooner."""
+BIG_RESULT_CHARACTERS = 64 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250
 NO_REASON = "The client gave no reason."
@@ -65,7 +65,7 @@ class Inspect:
     """The client must say what a call would run or replace before anybody is asked."""
 
     unless_answered: bool = False
-    """Not where an answer already holds: a grant for writes covers them whatever they replace."""
+    """Skip it if an answer already holds: a grant for writes covers them whatever they replace."""
 
 
 Step = Refusal | Clearance | Question | Inspect
@@ -86,8 +86,8 @@ class ToolExecutor:
         self.agent_session = self._sessions.of_agent
 
     async def start(self) -> None:
-        """Begin watching deadlines; those that passed while nobody was here fire at once."""
-        # Another client may be there to inspect what was asked of one that leaves.
+        """Begin watching deadlines; those missed while the server was down fire at once."""
+        # Another client may inspect what was asked of one that leaves.
         self._presence.on_leave = lambda client: self._sweeper.wake()
         self._sweeper.start()
 
@@ -106,7 +106,7 @@ class ToolExecutor:
     ) -> ToolResponse:
         """Call a tool and wait for its end, however long a person takes. Never raises for what an agent may send.
 
-        With `seconds`, come back after them with how it then stands; it goes on all the same.
+        With `seconds`, return after them with its state; the call goes on.
         """
         try:
             session = await self._sessions.get(session_id)
@@ -131,7 +131,7 @@ class ToolExecutor:
         until_asked: bool = False,
         seconds: float | None = None,
     ) -> ExecutionRow:
-        """Judge, begin, wait. With `until_asked`, come back as soon as a person has to be asked."""
+        """Judge, begin, wait. With `until_asked`, return as soon as a person has to be asked."""
         machine = await self._machines.of(session.project_id)
         began = clock()
         judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
@@ -184,7 +184,7 @@ class ToolExecutor:
     async def inspected(
         self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str
     ) -> None:
-        """A client says what a call would run or replace: the person is asked now, and shown it."""
+        """Take a client's report on what a call would run or replace, and ask the person with it."""
         row = await self._store.executions.get(tool_id, user_id=user_id)
         if row.project_id != project_id:
             raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
@@ -206,7 +206,7 @@ class ToolExecutor:
         project_id: str,
         client_id: str,
     ) -> ExecutionRow:
-        """A client's report: masked, stored, and whoever waits is told."""
+        """Mask and store a client's report, and notify waiters."""
         error = error_type = None
         if isinstance(report, FailedReport):
             error, error_type = report.error, report.error_type or ErrorType.TOOL_ERROR
@@ -231,29 +231,29 @@ class ToolExecutor:
                 client_id=client_id,
                 result=result,
                 result_hash=hashlib.sha256(raw.encode()).hexdigest(),
-                error=mask_text(error) if error is not None else None,
+                error=mask_start(error, MAX_ERROR_CHARACTERS) if error is not None else None,
                 error_type=error_type,
                 duration_ms=report.duration_ms,
             )
         except STORAGE_ERRORS as unwritten:
-            # Whoever waits over HTTP would wait until there is room again.
+            # Callers over HTTP would wait until the disk has room again.
             self._bus.publish(execution_topic(tool_id), unwritten)
             raise
 
     async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
-        """A client is there and registered: it gets what waited, and what it may have forgotten."""
+        """Send a registered client the calls that waited, and those it may have forgotten."""
         if client.declared:
             await self._store.chat.remember_machine(client.project_id, client.workspace, client.isolation)
         if not resumed:
             await self._store.executions.repeat_signals(client.project_id, client.client_id)
         looking = self._presence.looking(client.project_id)
-        # Asked again itself: it may have forgotten.
+        # Ask this client again: it may have forgotten.
         await self._inspect_waiting(client, looking - {client.client_id} if client.looks else looking)
         await self._store.executions.dispatch_waiting(client.project_id, client.client_id)
 
     async def _inspect_waiting(self, client: ConnectedClient, elsewhere: frozenset[str]) -> None:
-        """Calls that wait for an inspection, and for none of the clients `elsewhere`: this one inspects them, or a
-        person is asked without."""
+        """Have this client inspect the waiting calls that none of the clients `elsewhere` inspects, or ask a person
+        without an inspection."""
         if client.looks:
             await self._store.executions.request_inspections(client.project_id, client.client_id, elsewhere)
             return
@@ -270,7 +270,7 @@ class ToolExecutor:
             await resolve_inspection(self._store, row, outcome, client_id=client.client_id)
 
     async def _sweep(self) -> tuple[str | None, float]:
-        """Expire what is past its deadline, and serve what waits for a client; gives the next deadline."""
+        """Expire what is past its deadline, and serve what waits for a client; return the next deadline."""
         # A client that was out of reach until now, by our fault or the network's, may have a result to report.
         spared = self._presence.on_the_move(self._settings.result_grace_seconds)
         ended, upcoming = await expire(self._store, self._presence.connected(), spared)
@@ -288,7 +288,7 @@ class ToolExecutor:
 
 
 def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
-    """The reason that lets a call run without a question; None where one is asked, or the call refused."""
+    """The clearance of a call that runs without a question; None if it is asked about or refused."""
     if verdict.level is VerdictLevel.LOW:
         return Clearance("risk:LOW")
     if verdict.waived_by is not None:
@@ -302,9 +302,8 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
 
 
 async def begin(store: Store, new: NewExecution, step: Step, *, client_id: str | None) -> ExecutionRow:
-    """Record a call and take its first steps. The same id again finds what is there and changes nothing."""
-    # A read that changes nothing may be signalled before its record is on the disk; its result is not acknowledged
-    # before.
+    """Record a call and take its first step. A known id returns its execution and changes nothing."""
+    # A call that changes nothing may be signalled before its record is on disk; its result is acknowledged after.
     return await store.database.write(
         lambda transaction: _begin(transaction, new, step, client_id, store.waits),
         relaxed=isinstance(step, Clearance) and new.changes_nothing,
@@ -335,7 +334,7 @@ def _begin(
 
 
 def _same_call(known: ExecutionRow, new: NewExecution) -> ExecutionRow:
-    """The execution an id already has, or an error when it is another call."""
+    """The execution that already has this id; an error if it is of another call."""
     if known.user_id != new.user_id:
         raise NotFound("No such session.")
     if (known.request_digest or known.digest) != new.digest and new.run_id is None:
@@ -362,7 +361,7 @@ async def settle(
 ) -> ExecutionRow:
     """EXECUTING → COMPLETED or FAILED. The same result again is accepted again; a different one is a conflict.
 
-    A report on a call that was given up is kept with it; its end stands, since whoever asked was told so.
+    A report on a call that was given up is stored with it; its end stands, since the caller was told of it.
     """
 
     def work(transaction: Transaction) -> ExecutionRow:
@@ -373,7 +372,7 @@ async def settle(
             if execution.status.ended and execution.result_hash == result_hash:
                 return execution
             if execution.started_at is None and (error_type is not ErrorType.CANCELLED or result is not None):
-                # It left its client's queue while the server could not be told; it ran all the same.
+                # It left its client's queue while the server was out of reach, but it ran.
                 worked = transitions.work_ms(execution, transaction.now, duration_ms or 0) or 0
                 execution = execution._replace(started_at=later(transaction.now, -worked / 1000))
             if execution.status.ended and was_given_up(execution):

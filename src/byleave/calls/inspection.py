@@ -1,8 +1,8 @@
-"""Inspections: what a call would run or replace, as the client that will execute it sees it, and the question of it.
+"""Turn a client's inspection of the files a call would run or replace into a question.
 
-The execution is PENDING meanwhile. What the client saw becomes part of what is approved: the digest covers it.
-Everything a person is shown is made from the stored parameters and from what that machine saw of its files; nothing of
-it is the agent's own words.
+The execution is PENDING meanwhile. The digest covers what the client saw, so that is part of what is approved.
+Everything a person is shown comes from the stored parameters and from what that machine saw of its files, never from
+the agent's own words.
 """
 
 import asyncio
@@ -37,18 +37,18 @@ from .grants import MOST_NAMED, runs_code
 from .machines import Machine
 
 LONG_CHARACTERS = 16 * 1024
-"""A call or a text longer than this is described beside the event loop."""
+"""A call or a text longer than this is described in a thread."""
 SHOWN_DIGITS = 12
 MAX_NOTE = 400
 NOT_READ = "A rule denies reading it."
 MAX_TOLD_TEXT = 4096
-"""The text of a file that would be replaced is told with the question up to this; else it is kept beside it."""
+"""Longest text of a replaced file that a question includes; a longer one is kept beside it."""
 
 
 def without_inspection(judgement: Judgement) -> Judgement:
     """The judgement of a call whose client does not inspect: nobody has seen what it would run.
 
-    A person is asked each time and told so. Where not even the files can be told, it is refused.
+    A person is asked each time and told so. If not even the files are known, it is refused.
     """
     verdict = judgement.verdict
     if verdict.refused or not verdict.runs:
@@ -123,7 +123,7 @@ class Inspected:
 
     question: Question
     verdict: Verdict
-    """Of the machine that looked: it is what counts."""
+    """From the machine that inspected: this one counts."""
     digest: str
     """Of the call and the files it is bound to."""
 
@@ -131,9 +131,9 @@ class Inspected:
 async def assess_inspection(
     store: Store, machine: Machine, row: ExecutionRow, inspection: Inspection, settings: ServerSettings
 ) -> Inspected | Refusal:
-    """Turn what a client saw into a question, or a refusal when nobody can be asked."""
+    """Turn an inspection into a question, or a refusal if nobody can be asked."""
     params = json.loads(row.true_params or "{}")
-    # Judged once more: it may have been begun before this machine, or its owner's newest rules, were known.
+    # Judge again: the call may have begun before this machine, or its owner's newest rules, were known.
     verdict = machine.judge(row.tool_name, params).verdict
     problem = inspection.problem or _problem_with(row.tool_name, inspection, verdict)
     if problem is not None:
@@ -157,9 +157,9 @@ async def assess_inspection(
 async def resolve_inspection(
     store: Store, row: ExecutionRow, outcome: Inspected | Refusal, *, client_id: str | None
 ) -> ExecutionRow:
-    """PENDING → the question, or the answer that holds in its place; FAILED when nobody can be asked.
+    """Ask a person about a PENDING call, or apply a standing answer; fail it if nobody can be asked.
 
-    One that comes twice, or after the call has gone on, changes nothing.
+    A repeated inspection, or one after the call has moved on, changes nothing.
     """
 
     def work(transaction: Transaction) -> ExecutionRow:
@@ -192,7 +192,7 @@ def _ask_after_inspection(
         actor = f"client:{execution.client_id}"
         ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
     execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
-    # Of a script another content is another call; a write is the same one whatever it would replace.
+    # A script with other content is another call; a write stays the same whatever it would replace.
     same = execution.digest if execution.tool_name == "write_file" else digest
     match standing_answer(ledger, execution, same, bound):
         case Refusal() as refusal:
@@ -221,9 +221,9 @@ def _fail(ledger: Ledger, execution: ExecutionRow, actor: str, refusal: Refusal)
 
 
 def _readable(inspection: Inspection, machine: Machine) -> Inspection:
-    """The inspection without the text of a file that would be replaced and that rules here deny every reader.
+    """Drop the text of a replaced file that the rules here deny to every reader.
 
-    The machine leaves out what its owner denies; the organisation's rules it does not know.
+    The machine leaves out what its owner denies, but does not know the organisation's rules.
     """
     files = [
         file
@@ -242,7 +242,7 @@ def _problem_with(tool_name: str, inspection: Inspection, verdict: Verdict) -> s
         return verdict.message
     roles = [file.role for file in inspection.files]
     if tool_name == "write_file":
-        # Which file it is only the machine knows: it told the real path, behind all links.
+        # Only the machine knows the file: it reported the real path, behind all links.
         return None if roles == [SeenRole.REPLACES] else "The machine did not say what this would replace."
     seen = [file.path for file in inspection.files]
     if sorted(seen) == sorted(verdict.runs) and set(roles) <= {SeenRole.RUNS}:
@@ -254,7 +254,7 @@ def _problem_with(tool_name: str, inspection: Inspection, verdict: Verdict) -> s
 def _suggestions(
     tool_name: str, params: JsonObject, verdict: Verdict, bound: Mapping[str, str], workspace: str | None
 ) -> tuple[Suggestion, ...]:
-    """Rules an answer could save. One that would spell out a secret is not offered: it is stored and shown."""
+    """Rules that an answer could save, except those that spell out a secret: they are stored and shown."""
     found = suggest(tool_name, params, verdict, bound, workspace)
     return tuple(one for one in found if mask_value(words := one.model_dump(mode="json")) == words)
 
@@ -286,7 +286,7 @@ def _replaced(
 
 
 def _kept_apart(file: SeenFile) -> tuple[str | None, list[SeenFile]]:
-    """A long text, and the file without it: questions stay small, and the difference is asked for."""
+    """Split a long text off a file: questions stay small, and the difference is fetched apart."""
     if file.text is None or len(file.text) <= MAX_TOLD_TEXT:
         return None, [file]
     return file.text, [file.model_copy(update={"text": None, "shortened": True})]
@@ -311,7 +311,7 @@ def _age(file: SeenFile, written_at: str | None, now: datetime) -> str:
 
 
 def ago(now: datetime, then: datetime) -> str:
-    """A span in the largest unit that says it: `20 s`, `3 min`, `5 h`, `12 days`."""
+    """Format a time span in its largest useful unit: `20 s`, `3 min`, `5 h`, `12 days`."""
     seconds = max(0, round((now - then).total_seconds()))
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:

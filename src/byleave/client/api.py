@@ -262,6 +262,8 @@ def server_date(response: aiohttp.ClientResponse) -> datetime | None:
 
 
 ANSWER_SECONDS = 60.0
+REPORT_SECONDS = 10.0
+"""For the answer to a report: one that hangs is sent again, which does no harm, before the call's time is over."""
 KEEP_ALIVE_SECONDS = 4.0
 """Below the 5 s after which servers close idle connections, so a post never meets one that is closing."""
 MAX_PROBLEM_BYTES = 64 * 1024
@@ -398,14 +400,15 @@ class ServerApi:
     async def post_result(
         self, project_id: str, tool_id: str, report: CompletedReport | FailedReport | bytes
     ) -> ResultAck:
-        return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/result", report, ResultAck)
+        path = f"{_project(project_id)}/tools/{_part(tool_id)}/result"
+        return await self._post(path, report, ResultAck, REPORT_SECONDS)
 
     async def post_results(self, project_id: str, reports: Mapping[str, bytes]) -> BatchAck:
         """Post several reports at once."""
         # Each report is JSON already.
         results = [b'{"tool_id":"%b","report":%b}' % (_part(name).encode(), reports[name]) for name in reports]
         body = b'{"results":[%b]}' % b",".join(results)
-        return await self._post(f"{_project(project_id)}/tools/results", body, BatchAck)
+        return await self._post(f"{_project(project_id)}/tools/results", body, BatchAck, REPORT_SECONDS)
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/output"
@@ -489,10 +492,12 @@ class ServerApi:
     ) -> Answer:
         return self._read(answer, await self._send("GET", path, query or {}, None, ANSWER_SECONDS + extra_seconds))
 
-    async def _post(self, path: str, body: BaseModel | bytes | None, answer: type[Answer]) -> Answer:
+    async def _post(
+        self, path: str, body: BaseModel | bytes | None, answer: type[Answer], seconds: float = ANSWER_SECONDS
+    ) -> Answer:
         data = body.model_dump_json().encode() if isinstance(body, BaseModel) else body
         # A result may hold a whole file: large bodies get the time a slow line needs.
-        seconds = ANSWER_SECONDS + len(data or b"") / 100_000
+        seconds += len(data or b"") / 100_000
         return self._read(answer, await self._send("POST", path, {}, data, seconds))
 
     async def _send(

@@ -4,10 +4,10 @@ An inspection reads the files that a call would run or replace. The owner's gate
 refused call are not read. A few inspections run at once, beside the executions and without their slots. An answer that
 cannot be posted is dropped: the server asks again on the next connection.
 
-A signal is checked in order: its deadline has not passed; its digest, computed here, is the approved one; the owner's
-gate lets it pass; an approval exists if the gate wants one; and every file it would run was shown. The first failure
-ends it with an error whose `error_type` says why. The workspace checks that the files still hold what was shown, as it
-starts the command. Nothing here runs a tool.
+A signal is checked in order: its deadline has not passed; the server still wants it, if it is old; its digest, computed
+here, is the approved one; the owner's gate lets it pass; an approval exists if the gate wants one; and every file it
+would run was shown. The first failure ends it with an error whose `error_type` says why. The workspace checks that the
+files still hold what was shown, as it starts the command. Nothing here runs a tool.
 """
 
 import asyncio

@@ -140,7 +140,7 @@ class Channel:
         message = cast("dict[str, Any]", given)
         number, method = message.get("id"), message.get("method")
         if not isinstance(method, str) or number is None:
-            return  # an answer to no request of ours, or a notification: neither means anything here
+            return  # a stray answer or a notification: neither has a meaning here
         answer: dict[str, Any]
         try:
             answer = {"result": await handle(method, message.get("params"))}
@@ -177,7 +177,7 @@ async def own_channel() -> AsyncGenerator[Channel]:
     """
     # A reader that ignores our log must not block us: a line that finds no room is dropped.
     kind = os.fstat(2).st_mode
-    if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):  # what Node calls a pipe is a socket
+    if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):  # Node's pipes are sockets
         os.set_blocking(2, False)
         logging.raiseExceptions = False
     if os.isatty(0):

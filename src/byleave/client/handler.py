@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from byleave import telemetry
-from byleave.gate import Gate, Judgement, mask_text, shown_params
+from byleave.gate import Gate, Judgement, mask_start, shown_params
 from byleave.protocol.errors import (
     ByleaveError,
     ConcurrencyLimitError,
@@ -559,8 +559,7 @@ class ToolHandler:
         self._reported.append(end.tool_id)
         self._observer.ended(past)
         if end.error is not None:
-            # Mask before truncating: half a secret would no longer look like one.
-            text = mask_text(str(end.error))[:MAX_ERROR_CHARACTERS]
+            text = mask_start(str(end.error), MAX_ERROR_CHARACTERS)
             log.error("failed", tool_id=end.tool_id, error=text, error_type=end.error.error_type.value)
         else:
             log.info("done", tool_id=end.tool_id, status=past.status.value)

@@ -52,7 +52,7 @@ def open_identity(home: Path, server_url: str, project_id: str, workspace: Path)
 
 
 def _kept(path: Path, form: re.Pattern[str], new: str) -> str:
-    """What a file holds; `new`, which is then kept, if it is missing or broken."""
+    """Return the content of a file; if it is missing or broken, store and return `new`."""
     with contextlib.suppress(FileNotFoundError):
         known = path.read_text("ascii", "replace").strip()
         if form.fullmatch(known):

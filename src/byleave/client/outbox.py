@@ -44,6 +44,8 @@ from .log import log
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 TRY_AGAIN_SECONDS = 15.0
+GATHER_SECONDS = 1.0
+"""A report waits at most this long to leave together with others."""
 SMALL_BYTES = 16 * 1024
 """A report up to this size may leave together with others."""
 COALESCE_SECONDS = 0.1
@@ -148,8 +150,11 @@ class Outbox:
         if self._posting and len(body) <= SMALL_BYTES:
             accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self._ready[tool_id] = body, accepted
-            if await accepted:
+            # A post that hangs must not hold up the others. One that is sent twice is accepted twice.
+            await asyncio.wait((accepted,), timeout=GATHER_SECONDS)
+            if accepted.done() and not accepted.cancelled() and accepted.result():
                 return
+            self._ready.pop(tool_id, None)
         alone = not self._posting
         self._posting = True
         try:
@@ -168,7 +173,7 @@ class Outbox:
                 leaving = {tool_id: self._ready.pop(tool_id) for tool_id in list(self._ready)[:MAX_BATCH]}
                 reports = {tool_id: body for tool_id, (body, _) in leaving.items()}
                 accepted: set[str] = set()
-                # Whatever went wrong: each is posted alone then, and finds out.
+                # After any error each is posted alone, and gets its own answer.
                 with contextlib.suppress(ByleaveError):
                     accepted.update((await self._link.post_results(self._project_id, reports)).accepted)
                 for tool_id, (_, future) in leaving.items():

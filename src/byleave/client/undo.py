@@ -1,15 +1,14 @@
-"""Undo asked for from elsewhere: `tool.undo_request` in, one report out.
+"""Carry out undos that the server requests: `tool.undo_request` in, one report out.
 
-One at a time, beside the executions; the workspace sees to it that none runs meanwhile. A request that was seen before,
-that is meant for another client or whose time is up is not carried out: a feed that is replayed must not act late or
-twice. What was begun is reported until the server has it, also on the next connection and by a client that was killed
-in between; anything else only while somebody waits for it. One that takes long says so. Nothing here decides what may
-be undone: the workspace's plan does.
+Undos run one at a time, beside the executions; the workspace makes sure that none of those runs meanwhile. A request
+that was seen before, is meant for another client or is too late is ignored: a replayed feed must not act late or twice.
+An undo that was begun is reported until the server has it, also on the next connection and after the client was killed;
+anything else only while somebody waits for it. An undo that takes long is reported as begun. Nothing here decides what
+may be undone: the workspace's plan does.
 
-Undos this client began, written down before the first step and struck out when the server knows how they ended.
-
-A client that is killed between an undo and its report finds here, when it starts again, what it still owes the record.
-One small file for each: few are ever open at a time. How an undo ended is not kept here: the workspace's own list says.
+`UndoIntents` stores each undo before its first step, until the server knows how it ended. A client that was killed
+between an undo and its report finds there what it still has to report. Each has one small file, since few are open at a
+time. The outcome of an undo is not stored there: the workspace's own list has it.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from .log import log
 from .outbox import pause
 
 MOST = 1000
-"""More are not kept: nobody asks for so many, and one that is lost costs a line in the record."""
+"""Most intents that are read: nobody asks for so many, and a lost one costs a line in the record."""
 _SUFFIX = ".json"
 
 
@@ -56,11 +55,11 @@ class UndoIntents:
         self._directory = directory / "undos"
         private_directory(self._directory)
         self.left = self._read()
-        """By request: those of a client that stopped before it could say how they ended."""
+        """Intents by request, of a client that stopped before it reported how they ended."""
         self._own: set[str] = set()
 
     def keep(self, request_id: str, tool_id: str, plan: str) -> None:
-        """On the disk when this returns. Raises OSError as the disk does: then nothing may begin."""
+        """Store an intent on disk. If this raises OSError, nothing may begin."""
         content = UndoIntent(request_id=request_id, tool_id=tool_id, plan=plan, at=now()).model_dump_json().encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path(request_id), flags, 0o600)
@@ -76,14 +75,14 @@ class UndoIntents:
         self._own.add(request_id)
 
     def has(self, request_id: str) -> bool:
-        """Whether it is one of this client's own that the server does not know of yet."""
+        """Return True for an undo begun by this process that the server does not know of yet."""
         return request_id in self._own
 
     def drop(self, request_id: str) -> None:
-        """The server knows, or never will."""
+        """Remove an intent: the server knows of it, or never will."""
         self.left.pop(request_id, None)
         self._own.discard(request_id)
-        with contextlib.suppress(OSError):  # found again at the next start, and told once more: that does no harm
+        with contextlib.suppress(OSError):  # reported again after the next start, which does no harm
             self._path(request_id).unlink(missing_ok=True)
 
     def _path(self, request_id: str) -> Path:
@@ -95,7 +94,7 @@ class UndoIntents:
             try:
                 found.append(UndoIntent.model_validate_json(path.read_bytes()))
             except (OSError, ValidationError):
-                # Torn: it was not on the disk yet, so the undo had not begun.
+                # Torn: it was not yet on disk, so the undo had not begun.
                 log.warning("an undo's intent cannot be read", name=path.name)
                 path.unlink(missing_ok=True)
         return {intent.request_id: intent for intent in sorted(found, key=lambda intent: intent.at)}
@@ -103,11 +102,11 @@ class UndoIntents:
 
 TRIES = 5
 WAITING = 16
-"""More requests than this at once are not taken; whoever asks is told by the server that no answer came."""
+"""Further requests are dropped; the server tells the caller that no answer came."""
 REMEMBERED = 1000
 LAST_POST_SECONDS = 2.0
 LONG_SECONDS = 5.0
-"""Whoever waits for an undo that takes longer is told that it was begun."""
+"""An undo that takes longer is reported as begun."""
 HALF_DONE = (
     "The client stopped in the middle: some paths may be as before the call, others not. "
     "Look at what undoing would do now."
@@ -116,7 +115,7 @@ MAX_PROBLEM = 1000
 
 
 class UndoLink(Protocol):
-    """What is needed of the server; `ServerApi` is one."""
+    """Interface to the server; `ServerApi` implements it."""
 
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None: ...
 
@@ -140,25 +139,25 @@ class Undoer:
         self._desk = desk
         self._link = link
         self._forget = forget
-        """Ends what is remembered of files: they change."""
+        """Forgets cached reads: the files change."""
         self._intents = intents
         self._on_done = on_done
-        """Told of each undo that changed something, with the id under which it can be taken back."""
+        """Called for each undo that changed something, with the id under which it can be taken back."""
         self._alone = asyncio.Lock()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsent: OrderedDict[str, tuple[str, UndoReport]] = OrderedDict()
-        """Of what was begun: by request, until the server has it."""
+        """Reports of undos that were begun, by request, until the server has them."""
         self._closed = False
 
     def request(self, event: UndoRequested, *, server_ahead: float) -> None:
-        """Answer in the background."""
+        """Answer a request in the background."""
         if self._closed or event.client_id != self._client_id:
             return
         if event.request_id in self._seen:
             log.warning("repeated undo request ignored", tool_id=event.tool_id)
             return
-        # Once, here: from now on setting our wall clock does not count.
+        # Computed once: setting our wall clock later does not count.
         until = steady() + (moment(event.deadline) - datetime.now(UTC)).total_seconds() - server_ahead
         if _is_late(until):
             log.info("late undo request ignored", tool_id=event.tool_id)
@@ -175,7 +174,7 @@ class Undoer:
         task.add_done_callback(self._tasks.discard)
 
     async def resend(self) -> None:
-        """Deliver what could not be delivered, also by a client that was killed. Raises nothing."""
+        """Deliver the unsent reports, also those of a client that was killed. Never raises."""
         for intent in list(self._intents.left.values()):
             await self._post(intent.tool_id, await asyncio.to_thread(self._owed, intent))
         for request_id, (tool_id, report) in list(self._unsent.items()):
@@ -183,7 +182,7 @@ class Undoer:
                 await self._post(tool_id, report)
 
     async def close(self) -> None:
-        """Begin nothing more; what is being undone comes to its end, and is told if the server answers soon."""
+        """Begin nothing more; finish the current undo, and report it if the server answers soon."""
         self._closed = True
         async with self._alone:
             pass
@@ -209,7 +208,7 @@ class Undoer:
                 await asyncio.sleep(pause(attempt))
 
     async def _act(self, event: UndoRequested, until: float) -> UndoReport:
-        """One report, whatever goes wrong."""
+        """Act on a request; return one report, whatever goes wrong."""
         request_id, digest = event.request_id, event.plan
         try:
             if digest is None:
@@ -233,14 +232,14 @@ class Undoer:
             return UndoReport(request_id=request_id, problem=_unexpected(error))
 
     async def _carry_out(self, event: UndoRequested, digest: str, until: float) -> tuple[UndoPlan, str | None]:
-        """Undo it beside the loop; who waits is told when that takes long."""
+        """Undo a call in a thread; report it as begun if that takes long."""
         begun, told = threading.Event(), False
 
         def wanted() -> bool:
             if _is_late(until):
                 return False
             self._intents.keep(event.request_id, event.tool_id, digest)
-            if _is_late(until):  # a disk takes its time
+            if _is_late(until):  # the disk was slow
                 self._intents.drop(event.request_id)
                 return False
             begun.set()
@@ -264,7 +263,7 @@ class Undoer:
         return acting.result()
 
     def _owed(self, intent: UndoIntent) -> UndoReport:
-        """What a client that was killed did not get to say."""
+        """The report that a killed client did not send."""
         request_id = intent.request_id
         try:
             found = self._desk.outcome(intent.tool_id, intent.at)
@@ -279,14 +278,14 @@ class Undoer:
         return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
 
     async def _say(self, tool_id: str, report: UndoReport) -> None:
-        """Once; nothing depends on it."""
+        """Post a report once; nothing depends on it."""
         try:
             await self._link.post_undo_report(self._project_id, tool_id, report)
         except ByleaveError as error:
             log.info("undo under way not told", tool_id=tool_id, error=error.message)
 
     async def _post(self, tool_id: str, report: UndoReport) -> bool:
-        """Whether the matter is over."""
+        """Post a report; return True if it need not be sent again."""
         try:
             await self._link.post_undo_report(self._project_id, tool_id, report)
         except UnreachableError as error:
@@ -304,7 +303,7 @@ def _is_late(until: float) -> bool:
 
 
 def _problem(error: ByleaveError) -> str:
-    """What happened and what to do, as one remark."""
+    """Join the message and the hint of an error."""
     hint = error.hint or ""
     if hint:
         hint = f" {hint[:1].upper()}{hint[1:]}{'' if hint.endswith('.') else '.'}"

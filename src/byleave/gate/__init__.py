@@ -22,7 +22,7 @@ from .policy.policy import (
     parse_policy,
 )
 from .text.render import describe, full_text, safe_text, shown_params
-from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, mask_text, mask_value
+from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, mask_start, mask_text, mask_value
 
 __all__ = [
     "DEFAULT_COMMANDS",
@@ -50,6 +50,7 @@ __all__ = [
     "declared_layers",
     "describe",
     "full_text",
+    "mask_start",
     "mask_text",
     "mask_value",
     "parse_policy",

@@ -1,13 +1,13 @@
-"""Names of files: patterns that match them, what each is for, and how much a write to one could harm.
+"""File names: glob patterns, the protected, trusted and secret names, and the risk of a write.
 
-The lists of files that someone else executes, trusts or keeps secrets in are data (`names.toml`). Protected files and
-program files are refused, files that something executes or trusts are HIGH with a plain warning, text of the named
-extensions is MEDIUM, everything else HIGH.
+The lists of files that someone else executes, trusts or keeps secrets in are data (`names.toml`). A write to a
+protected or program file is refused. A file that something executes or trusts is HIGH with a plain warning, text of
+the named extensions is MEDIUM, everything else HIGH.
 
 In a pattern `*` and `?` match within a name, `**` across directories, a bare name matches anywhere, `dir/` all below
-it. Rules come from files that others write, so matching takes time in proportion to pattern and path: no regular
-expression is made of them. Nothing here looks at a disk: a link to a protected file is the workspace's to find, by
-asking here again with the real name.
+it. Rules come from files that others write, so they never become regular expressions: matching takes at most time in
+proportion to pattern times path. Nothing here touches the disk: the workspace follows links and asks again with the
+real name.
 """
 
 import fnmatch
@@ -59,7 +59,7 @@ def _group(entry: dict[str, Any]) -> NameGroup:
 
 @cache
 def _compiled(patterns: str) -> re.Pattern[str]:
-    # When it is first asked for: compiling all of them takes longer than reading the lists.
+    # Compiled on first use: compiling all of them takes longer than reading the lists.
     return re.compile(patterns)
 
 
@@ -85,15 +85,15 @@ _ENDING_COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["ending_copies"])
 
 @dataclass(frozen=True, slots=True)
 class NameGlobs:
-    """A sort of names as globs, for a walk that steps through many; each fits at any depth."""
+    """Globs of one category of names, for directory walks; each fits at any depth."""
 
     directories: tuple[str, ...]
-    """All below one is of the sort."""
+    """Everything below one belongs to the category."""
     files: tuple[str, ...]
 
 
 def secret_globs() -> NameGlobs:
-    """Names of files that usually hold secrets, or may be copies of such; `secret_name` knows which do."""
+    """Globs of files that may hold secrets or copies of them; `secret_name` decides."""
     entry = _DATA["secrets"]
     stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*"))
     globs = _globs([entry])
@@ -103,7 +103,7 @@ def secret_globs() -> NameGlobs:
 
 
 def trusted_globs(*, installed: bool = False) -> NameGlobs:
-    """Names that someone executes or obeys, without those of installed code; or those alone."""
+    """Globs of names that someone executes or obeys: those of installed code, or all others."""
     return _globs([entry for entry in _DATA["trusted"] if entry.get("installed", False) is installed])
 
 
@@ -118,8 +118,7 @@ def _globs(entries: Iterable[dict[str, Any]]) -> NameGlobs:
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    """The parts of a path as a careless file system would compare them: case, trailing dots and spaces,
-    and what names a stream of a file (`x:y`) dropped."""
+    """Split a path as a careless file system compares it: no case, trailing dots or spaces, or streams (`x:y`)."""
     return tuple(
         part if part == ".." else part.partition(":")[0].rstrip(" .") or part
         for part in plain_form(path).replace("\\", "/").split("/")
@@ -129,14 +128,14 @@ def names_of(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def protected_name(path: str) -> str | None:
-    """Why nothing but its owner may write here, or None."""
+    """The reason why only its owner may write here, or None."""
     names = names_of(path)
     return next((group.because for group in _PROTECTED if group.holds(names)), None)
 
 
 @lru_cache(maxsize=4096)
 def trusted_name(path: str) -> str | None:
-    """Who executes or obeys this file, or None."""
+    """A sentence saying who executes or obeys this file, or None."""
     names = names_of(path)
     return next((group.because for group in _TRUSTED if group.holds(names)), None)
 
@@ -149,7 +148,7 @@ def secret_name(path: str) -> bool:
 
 
 def _copied(name: str) -> Iterator[str]:
-    """Names of which this may be a copy: `a.key.bak`, `a.key~`, and the editors' own `#a.key#`, `.a.key.swp`."""
+    """Names that this may be a copy of: `a.key.bak`, `a.key~`, and the editors' own `#a.key#`, `.a.key.swp`."""
     bare = name.strip("#")
     while bare.endswith(_COPIES):
         bare = bare.removesuffix(next(ending for ending in _COPIES if bare.endswith(ending)))
@@ -180,7 +179,7 @@ def _holds_secrets(names: tuple[str, ...]) -> bool:
 
 T = TypeVar("T")
 Spellings = tuple[str, ...]
-"""One name as a careless file system compares it, and as it stands where that differs: `end` and `end.`."""
+"""One name as a careless file system compares it, and its own spelling if that differs: `end` and `end.`."""
 
 DEEP = "**"
 BELOW = (DEEP, "*")
@@ -189,7 +188,7 @@ BELOW = (DEEP, "*")
 def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
     """True if a pattern fits a path from the workspace.
 
-    `careless` is for what tightens: case and look-alikes do not matter, and what lies below a fitting name fits too.
+    `careless` is for rules that tighten: it ignores case and look-alikes, and fits everything below a fitting name.
     """
     if not careless:
         return _walk(_parts(glob), path.split("/"), DEEP, _name_fits)
@@ -198,7 +197,7 @@ def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
 
 
 def path_above(path: str, glob: str) -> bool:
-    """True if a directory lies above what a pattern fits, so that looking through it may reach that."""
+    """True if a directory may contain a path that the pattern fits."""
     names = _names(path)
     if names == ((".",),):
         return True
@@ -211,25 +210,25 @@ def path_above(path: str, glob: str) -> bool:
 
 
 def directory_of(path: str, glob: str) -> bool:
-    """True if a path is the very directory whose content a pattern is about: `secret` for `secret/**`."""
+    """True if a path is the directory whose content a pattern fits: `secret` for `secret/**`."""
     parts = _plain_parts(glob)
     return len(parts) > 2 and parts[-2:] == BELOW and _all_fit(parts[:-2], _names(path))
 
 
 def first_names(paths: Iterable[str]) -> frozenset[str]:
-    """The first names of paths, in each of the spellings that a careless look sees."""
+    """The first name of each path, in every spelling that a careless comparison sees."""
     return frozenset(name for path in paths for name in _names(path)[0])
 
 
 @lru_cache(maxsize=2048)
 def first_fixed(glob: str) -> str | None:
-    """The first name of every path that fits; None when it may be any."""
+    """The first name that all fitting paths share; None if it may be any."""
     first = _plain_parts(glob)[0]
     return None if "*" in first or "?" in first else first
 
 
 def plain_parts(glob: str) -> tuple[str, ...]:
-    """A pattern's names one by one, as a careless look compares them; `**` stands for any number of names."""
+    """The names of a pattern for careless comparison; `**` stands for any number of names."""
     return _plain_parts(glob)
 
 
@@ -261,7 +260,7 @@ def _parts(glob: str) -> tuple[str, ...]:
     if bare:
         parts.insert(0, DEEP)
     if len(parts) > 1 and parts[-1] == DEEP:
-        parts[-1:] = BELOW  # `dir/**` is what lies in the directory, never the directory itself
+        parts[-1:] = BELOW  # `dir/**` fits the content of a directory, never the directory itself
     return tuple(parts)
 
 
@@ -279,7 +278,7 @@ def _name_fits(part: str, name: str) -> bool:
     if "*" not in part and "?" not in part:
         return part == name
     if len(name) > MAX_NAME_BYTES:
-        return False  # no file is called that
+        return False  # no file name is that long
     if "?" in part:
         return _walk(part, name, "*", _letter_fits)
     first, *others = part.split("*")
@@ -287,7 +286,7 @@ def _name_fits(part: str, name: str) -> bool:
     at, end = len(first), len(name) - len(last)
     if at > end or not name.startswith(first) or not name.endswith(last):
         return False
-    for piece in others:  # each as early as possible: what is left is then the most
+    for piece in others:  # the earliest match leaves the most for the rest
         at = name.find(piece, at, end)
         if at < 0:
             return False
@@ -300,7 +299,7 @@ def _letter_fits(wanted: str, letter: str) -> bool:
 
 
 def _walk(pattern: Sequence[str], given: Sequence[T], star: str, fits: Callable[[str, T], bool]) -> bool:
-    """One pass with a step back to the last star only: what an earlier one took can stay as it is."""
+    """Match in one pass, backtracking to the last star only: earlier stars never need to take more."""
     at = here = 0
     back: tuple[int, int] | None = None
     while here < len(given):
@@ -341,18 +340,18 @@ SOURCE_EXTENSIONS = frozenset(
         *("toml", "yml", "yaml", "jsonc", "json5", "csv", "tsv", "rst", "adoc", "tex", "po", "hbs", "ejs", "erb", "j2"),
     )
 )
-"""Source code and data. A write is HIGH, and a grant that names the kind may cover it: nobody runs it by its name."""
+"""Source code and data. A write is HIGH, but a grant of that kind may cover it: nobody runs it by its name."""
 
 
 def source_kind(path: str) -> str | None:
-    """The ending of a path that is HIGH to write only because of its kind; None for any other."""
+    """The extension of a path whose write is HIGH only because of its kind; else None."""
     stem, dot, ending = names_of(path)[-1].rpartition(".")
     is_source = bool(stem and dot) and f".{ending}" in SOURCE_EXTENSIONS and trusted_name(path) is None
     return f".{ending}" if is_source else None
 
 
 class WriteRisk:
-    """Levels of the tools that change files."""
+    """Assess the risk of writing a file."""
 
     def assess_write(self, path: str, content: str) -> list[Finding]:
         """Findings for a write to a path that is known to stay inside the workspace; never empty."""

@@ -1,8 +1,8 @@
-"""Paths, by syntax alone: does this spelling stay inside the workspace, and is it a name we accept?
+"""Check paths by syntax alone: they must stay inside the workspace and use accepted names.
 
-Nothing here looks at a disk. The client asks the real file system again when it opens the file (links, mounts,
-races); what is refused here is refused whatever lies there. Windows spellings are refused on every system, so
-that one call means the same everywhere.
+Nothing here touches the disk. The client checks the real file system when it opens the file (links, mounts, races);
+a path refused here is refused whatever the disk holds. Windows spellings are refused on every system, so one call
+means the same everywhere.
 """
 
 import re
@@ -28,15 +28,15 @@ _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?")
 
 
 class PathFinding(NamedTuple):
-    """What the syntax of a path says."""
+    """Result of checking the syntax of a path."""
 
     relative: str
-    """Relative to the workspace, as written otherwise: `..` is left to the file system, links may stand before it."""
+    """Relative to the workspace, otherwise as written: `..` stays, since a link may stand before it."""
     refusal: Finding | None
 
 
 def check_path(path: str, *, workspace: str | None = None, writes: bool = False) -> PathFinding:
-    """Judge one path. `writes` adds the rules for names that would be made."""
+    """Judge one path. `writes` adds the rules for names that would be created."""
     relative, refusal = _locate(path, workspace)
     if refusal is None:
         refusal = _check_names(relative)
@@ -46,7 +46,7 @@ def check_path(path: str, *, workspace: str | None = None, writes: bool = False)
 
 
 def _locate(path: str, workspace: str | None) -> PathFinding:
-    """Strip the workspace from an absolute path; refuse what cannot be a path inside it."""
+    """Strip the workspace from an absolute path; refuse one that cannot lie inside it."""
     if not path:
         return _refused(path, "empty", "A path is empty.", RELATIVE_HINT)
     hidden = hidden_in(path)
@@ -85,7 +85,7 @@ def _check_names(relative: str) -> Finding | None:
 
 
 def climbs_out(relative: str) -> bool:
-    """True if the spelling passes above its start at any point, also when it comes back."""
+    """True if the path climbs above its start at any point, even if it comes back."""
     depth = 0
     for name in relative.split("/"):
         if name.strip(" ") == "..":
@@ -103,7 +103,7 @@ def _too_long(relative: str) -> bool:
 
 
 def _check_new_name(relative: str) -> Finding | None:
-    """Names that would be made must mean the same on every system."""
+    """Refuse new names that do not mean the same on every system."""
     names = [name for name in relative.split("/") if name not in ("", ".", "..")]
     if not names or relative.endswith(("/", "/.", "/..")):
         return _finding("directory", f"{quoted(relative)} names a directory, not a file.")
@@ -120,7 +120,7 @@ def _check_new_name(relative: str) -> Finding | None:
 
 
 def quoted(text: str, limit: int = 120) -> str:
-    """A name inside a sentence: quoted, visible, of bearable length, masked as in a question; the record masks more."""
+    """Quote a name for a sentence: visible, shortened, masked as in a question; the record masks more."""
     masked = mask_text(text[:MAX_PATH_BYTES], cover_inert)
     shown = masked[:limit]
     if hidden_in(shown) is not None:

@@ -110,6 +110,17 @@ class MachinesChanged(Event):
     machines: list[Machine]
 
 
+class FeedGap(Event):
+    """Events after the reader's `Last-Event-ID` were removed by age: read the record again.
+
+    Sent first, under the number the reader sent; it is not part of the feed itself.
+    """
+
+    kind: Literal["feed.gap"] = "feed.gap"
+    oldest: int
+    """The number after which nothing is missing."""
+
+
 class GrantChanged(Event):
     """A grant was given, used or revoked."""
 
@@ -252,6 +263,7 @@ FeedEvent = Annotated[
     | UndoRequested
     | ToolUndone
     | MachinesChanged
+    | FeedGap
     | GrantChanged
     | ExecutionSignal
     | ExecutionCancelSignal

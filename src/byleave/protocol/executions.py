@@ -211,10 +211,14 @@ ELSEWHERE = re.compile(rf"(.+)-[0-9a-f]{{{NUMBER_DIGITS}}}")
 """The id of an agent that runs elsewhere: its name and a piece of its token's digest. No agent of the chat has one."""
 
 
+UNNAMED = "agent"
+"""The name of an external agent whose token gives none: each such token is an agent of its own."""
+
+
 def agent_name(agent_id: str | None) -> str:
     """Return the name that all tokens of an external agent share; empty for chat agents and a person's programs."""
     numbered = ELSEWHERE.fullmatch(agent_id or "")
-    return numbered[1] if numbered else ""
+    return "" if numbered is None else numbered[0] if numbered[1] == UNNAMED else numbered[1]
 
 
 def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | None) -> str:

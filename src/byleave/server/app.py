@@ -156,7 +156,7 @@ def _add_errors(path: str, operation: JsonObject) -> None:
     if any(one["in"] != "path" for one in operation.setdefault("parameters", [])):
         found.add(400)
     if "requestBody" in operation:
-        found |= {400, 413, 415}
+        found |= {400, 408, 413, 415, 429}
     named: JsonObject = operation["responses"]
     named.pop("422", None)  # FastAPI's own
     named |= {str(status): problem for status, problem in problems(*found).items()}

@@ -1,8 +1,8 @@
-"""Request bodies: bounded in bytes and in memory, and strict JSON.
+"""Bound request bodies in bytes and memory, and parse them as strict JSON.
 
 Stricter than JSON libraries are by default: no NaN or infinity, no key twice (which of the two would have been
-approved?), no endless nesting, no half characters. Every refusal says what is wrong and where; none quotes the body.
-A large body may be one long text, not millions of values. `serving` bounds how long a body may take to arrive.
+approved?), no endless nesting, no lone surrogates. Every refusal says what is wrong and where; none quotes the body.
+A large body may be one long text, not millions of values. `serving` bounds the time a body may take to arrive.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from .errors import TooLarge, TooMany, WrongForm, WrongMediaType
 MAX_DEPTH = 64
 LARGE_BYTES = 256 * 1024
 MAX_MARKS = 200_000
-"""Most of `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its own byte."""
+"""Limit on `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its byte."""
 
 SMALL_BYTES = 64 * 1024
-"""A body up to this size never waits for room, and is all that is taken from somebody we do not know."""
+"""A body up to this size never waits for room. An unknown sender may send no more."""
 MUCH_BYTES = 32 * 1024 * 1024
 QUIET_SECONDS = 1.0
-"""After so much of large bodies, and so long after the last of them, their memory is given back."""
+"""After this many bytes of large bodies, and this long after the last, their memory is given back."""
 ROOM_SECONDS = 30
-"""How long a body waits for room."""
+"""Longest wait of a body for room."""
 
 JSON_HINT = "Send Content-Type: application/json."
 UNSAID = ("", "text/plain;charset=utf-8")
@@ -41,9 +41,9 @@ HeaderOf = Callable[[bytes], str]
 
 
 class BodyRoom:
-    """How much memory the bodies of each sender's requests may take, until they are answered: a user, a user's agents.
+    """Bounds the memory of each sender's bodies until they are answered; a sender is a user, or a user's agents.
 
-    Reserved as a whole before a byte is read: a body that does not fit stays with its sender meanwhile.
+    Room for the whole body is reserved before a byte is read: one that does not fit stays with its sender meanwhile.
     """
 
     def __init__(self, most: int) -> None:
@@ -54,7 +54,7 @@ class BodyRoom:
 
     @asynccontextmanager
     async def take(self, sender: Hashable, size: int) -> AsyncGenerator[None]:
-        """Room for one body, as soon as there is some; alone, any body has room."""
+        """Wait for room for one body; a sender's only body always has room."""
         async with self._freed:
             try:
                 async with asyncio.timeout(ROOM_SECONDS):
@@ -70,7 +70,7 @@ class BodyRoom:
             yield
         finally:
             async with self._freed:
-                self._taken -= Counter({sender: size})  # one who takes none is forgotten
+                self._taken -= Counter({sender: size})  # drops senders at zero
                 self._freed.notify_all()
             self._passed += size
             if not self._taken and self._passed > MUCH_BYTES:
@@ -79,13 +79,13 @@ class BodyRoom:
 
 
 def give_back() -> None:
-    """Return freed memory to the system: left to itself, the C library keeps it for the next large body."""
+    """Return freed memory to the system: the C library would keep it for the next large body."""
     with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class BodyLimits:
-    """How large the bodies of a server's requests may be, one by one and together."""
+    """Size limits of a server's request bodies, one by one and together."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.ordinary = settings.max_body_bytes
@@ -94,10 +94,10 @@ class BodyLimits:
 
 
 class RequestBody:
-    """One request's body. Stands in for `receive`, and counts the bytes as they come.
+    """One request's body: replaces `receive` and counts the bytes as they come.
 
-    It may be as large as an ordinary one; a route that carries files says so with `check`. From somebody we do not
-    know (`sender` is None) it is small.
+    It may be as large as an ordinary one; a route that carries files raises the limit with `check`. From an unknown
+    sender (None) it is small.
     """
 
     __slots__ = ("_header", "_limit", "_limits", "_read", "_receive", "_sender")
@@ -128,13 +128,13 @@ class RequestBody:
         empty = length in ("", "0") and not self._header(b"transfer-encoding")
         if media_type(self._header) == "application/json" or not (needs_json or not empty):
             return
-        # Only a program sends a token, so it need not say what every body is; a page's forms never carry one.
+        # Only programs send a token, so they may leave the type out; a page's forms never carry one.
         unsaid = self._header(b"content-type").replace(" ", "").lower() in UNSAID
         if empty or not (unsaid and self._sender is not None and self._header(b"authorization")):
             raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
 
     def room(self) -> AbstractAsyncContextManager[None]:
-        """Memory for the body, until the request is answered."""
+        """Reserve memory for the body until the request is answered."""
         length = self._header(b"content-length")
         if self._sender is None or (not length and not self._header(b"transfer-encoding")):
             return NO_ROOM
@@ -153,7 +153,7 @@ def media_type(header: HeaderOf) -> str:
 
 
 def parse_json(body: bytes, *, mend: bool = False) -> Any:
-    """Strict JSON. `mend` replaces half of a surrogate pair by U+FFFD instead of refusing it."""
+    """Parse strict JSON. `mend` replaces a lone surrogate by U+FFFD instead of refusing it."""
     if len(body) > LARGE_BYTES:
         _refuse_too_many(body)
     try:
@@ -169,7 +169,7 @@ def parse_json(body: bytes, *, mend: bool = False) -> Any:
         raise WrongForm(f"The body is not JSON: {error.msg} ({place}).", hint="Send one JSON value.") from None
     except ValueError as error:  # a number with too many digits
         raise WrongForm(f"The body is not JSON we read: {error}.") from None
-    # Counting is quick and almost always proves there is nothing to walk through.
+    # Counting is quick and almost always makes the walk unnecessary.
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise _too_deep()
     if b"\\ud" in body or b"\\uD" in body:
@@ -186,10 +186,10 @@ def refuse_nul(body: bytes, value: Any) -> None:
 
 
 def _refuse_too_many(body: bytes) -> None:
-    """Count what parsing would make a value of, in a few linear passes that make none."""
-    if _marks(body) <= MAX_MARKS:  # also counting those in texts
+    """Count the values before parsing, in a few linear passes that create none."""
+    if _marks(body) <= MAX_MARKS:  # includes those inside texts
         return
-    # Without what is escaped, every quote begins or ends a text: what is outside is every other piece.
+    # Without escapes, every quote begins or ends a text: every other piece is outside.
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 2 * MAX_MARKS + 2 or _marks(b"".join(bare.split(b'"')[::2])) > MAX_MARKS:
         raise TooLarge(

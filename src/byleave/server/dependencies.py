@@ -1,7 +1,7 @@
 """Dependencies of the routes: the services, the caller with the scopes a route needs, the project, strict bodies.
 
 `UserIsolationMiddleware` has verified the token before anything here runs. A route says with `Allow` which scopes open
-it; `StrictRoute` refuses to exist where a private path says nothing. Bodies are bounded and parsed as strict JSON
+it; `StrictRoute` raises for a private path without one. Bodies are bounded and parsed as strict JSON
 before FastAPI validates them with the protocol's models.
 """
 
@@ -50,9 +50,9 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 def principal_of(request: Request) -> Principal:
-    """The caller, whom the middleware has verified."""
+    """The caller, already verified by the middleware."""
     principal = request.scope.get("byleave.principal")
-    if principal is None:  # a path that the router takes for a private one, and the middleware does not
+    if principal is None:  # the router takes the path for private, the middleware does not
         raise Unauthenticated("This needs a token.", hint=TOKEN_HINT)
     return principal
 
@@ -81,14 +81,14 @@ class Allow:
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        """The same for the description."""
+        """The required scopes, for the OpenAPI document."""
         if len(self.choices) > 1:
             return [{"bearer": sorted(self.scopes)}]
         return [{"bearer": [scope.value]} for scope in sorted(self.scopes)]
 
     @property
     def lets_clients_in(self) -> bool:
-        """True if a client comes here as itself, for the description."""
+        """True if clients call this route as themselves, for the OpenAPI document."""
         return Scope.EXECUTE in self.scopes and self.scopes < frozenset(Scope)
 
 
@@ -101,7 +101,7 @@ Person = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, people_on
 
 
 async def services_of(request: Request) -> Services:
-    """The services of the server this request came to."""
+    """Services of the server that received this request."""
     return request.app.state.parts
 
 
@@ -124,7 +124,7 @@ async def check_project(parts: Services, principal: Principal, project_id: str |
 
 
 async def check_client(parts: Services, principal: Principal, project_id: str, client_id: str) -> None:
-    """A client comes: refuse one that is not who it was at first contact."""
+    """Refuse a client whose key or token is not the one it is known by since first contact."""
     known = parts.store.machines
     if not await known.connected(project_id, client_id, token=principal.token, key=principal.client_key):
         raise RefusedError(
@@ -134,18 +134,18 @@ async def check_client(parts: Services, principal: Principal, project_id: str, c
 
 
 async def from_a_program(request: Request) -> None:
-    """Refuse what a page sends, our own included: a browser says so."""
+    """Refuse requests from any page, our own included: a browser marks them."""
     check_no_page(request.scope["byleave.headers"])
 
 
 async def from_our_page(request: Request) -> None:
-    """Refuse what another page sends: it would set or clear the cookie of ours."""
+    """Refuse requests from other pages: they would set or clear our page's cookie."""
     headers: Headers = request.scope["byleave.headers"]
     check_same_origin(headers, request.method, headers.get(b"host"))
 
 
 async def from_our_form(request: Request) -> None:
-    """The same for a button on one of our pages, which posts a form."""
+    """As `from_our_page`, for a button on one of our pages, which posts a form."""
     headers: Headers = request.scope["byleave.headers"]
     check_same_origin(headers, request.method, headers.get(b"host"), needs_json=False)
 
@@ -161,8 +161,8 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
 def takes(*, file: bool = False, mended: bool = False, printable: bool = False) -> Callable[[Endpoint], Endpoint]:
-    """Say what an endpoint's body may be: as large as a `file`; with half characters, which are `mended` since a
-    result must not get lost; `printable`, without a NUL."""
+    """Declare the body of an endpoint: `file` allows the size of a file, `mended` repairs lone surrogates since a
+    result must not get lost, `printable` refuses a NUL."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, TAKES, (file, mended, printable))
@@ -178,7 +178,7 @@ class StrictRequest(Request):
         """Parse the body; in a thread when it is large."""
         body = await self.body()
         large = len(body) > LARGE_BYTES
-        # By its name in the module: a test watches it.
+        # Looked up in the module, so a test can patch it.
         parse = bodies.parse_json
         self._json = await asyncio.to_thread(parse, body, mend=mended) if large else parse(body, mend=mended)
         if printable:
@@ -208,7 +208,7 @@ class StrictRoute(APIRoute):
             return
         self._built = True
         with warnings.catch_warnings():
-            # Of an alias that FastAPI sets; for models that are not deferred it is silent itself.
+            # FastAPI sets an alias; for models that are not deferred it silences this itself.
             warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
             for field in (self.body_field, *self.dependant.query_params):
                 if field is not None:
@@ -247,11 +247,11 @@ class StrictRoute(APIRoute):
 
 
 class HotRoute(StrictRoute):
-    """A route of every tool call, which fills the endpoint's parameters in directly: FastAPI takes 100 µs for that, a
-    tenth of all that the server does for a call (`bench`).
+    """A route of every tool call. It fills in the endpoint's parameters itself: FastAPI takes 100 µs for that, a tenth
+    of the server's time for a call (`bench`).
 
-    It knows what these endpoints declare and no more: dependencies on the request and the project, text in the path
-    and in headers, a body, and a model or a response."""
+    It supports only what these endpoints declare: dependencies on the request and the project, text in the path and
+    in headers, a body, and a model or a response."""
 
     async def handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["method"] not in self.methods:
@@ -284,8 +284,15 @@ class HotRoute(StrictRoute):
         return values
 
 
+async def strict_body(request: Request) -> bytes:
+    """The bytes of a body that a library parses, once they have passed our own checks."""
+    read = StrictRequest(_as_json(request.scope), request.receive)
+    await read.read(mended=False, printable=False)
+    return await read.body()
+
+
 def _as_json(scope: Any) -> Any:
-    """The scope of a request whose body counts as JSON, whatever it says: FastAPI looks at the header again."""
+    """Mark the body as JSON, whatever its header says: FastAPI and other libraries check the header again."""
     headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
     scope["headers"] = [*headers, (b"content-type", b"application/json")]
     return scope

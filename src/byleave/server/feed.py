@@ -19,7 +19,9 @@ import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.calls.executor import ToolExecutor
+from byleave.protocol.events import FeedGap
 from byleave.protocol.overview import Machine
+from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, Store, StoredEvent
 from byleave.store.ledger import feed_topic
@@ -84,6 +86,7 @@ class FeedStream:
         """True if the store may have more than the buffer."""
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
+        self._first = b""
         self.closed = False
         self.sign_ins: tuple[str, ...] = ()
         """Sign-ins of the page's cookie it is read with."""
@@ -94,6 +97,11 @@ class FeedStream:
     def start_at(self, seq: int) -> None:
         """Skip everything up to this number: the reader has seen it."""
         self._sent = self._tail = seq
+
+    def tell_gap(self, seq: int, oldest: int) -> None:
+        """Begin with a `feed.gap`: events between the reader's number and `oldest` were removed."""
+        gap = FeedGap(timestamp=now(), oldest=oldest)
+        self._first = _frames([StoredEvent(self._project_id, seq, gap.kind, None, None, gap.model_dump_json())])
 
     def hear(self, fact: object | None) -> None:
         """Take a hint: the events of one commit, or None to read the store."""
@@ -122,6 +130,9 @@ class FeedStream:
                 log.info("a stream ended with what it was opened with", project=self._project_id)
                 self.close()
                 break
+            if self._first:
+                first, self._first = self._first, b""
+                return first
             if self._buffer:
                 return self._drain()
             if self._behind:
@@ -258,11 +269,13 @@ class StreamManager:
     async def _start(self, stream: FeedStream, reader: Reader) -> None:
         # Listen before reading the head, so that no event is missed in between.
         stream.on_close.append(self._bus.listen(feed_topic(reader.project_id), stream.hear))
-        head = await self._store.feed.head(reader.project_id)
+        oldest, head = await self._store.feed.span(reader.project_id)
         wanted = reader.last_event_id
         # A number beyond the head is not from this feed: the record was restored or replaced.
-        resumed = wanted is not None and wanted <= head
-        stream.start_at(wanted if wanted is not None and resumed else head)
+        stream.start_at(wanted if wanted is not None and wanted <= head else head)
+        resumed = wanted is not None and oldest <= wanted <= head
+        if wanted is not None and wanted < oldest and not stream.of_a_call:
+            stream.tell_gap(wanted, oldest)  # then comes what retention left
         if reader.client is not None:
             # Registered only now, so that everything sent to this client from here on arrives on this stream.
             stream.on_close.append(self._presence.connect(reader.client))

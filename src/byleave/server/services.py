@@ -36,6 +36,7 @@ from byleave.store.store import sqlite_path, told_in_words
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
+from .retention import RetentionTask
 
 if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
@@ -77,6 +78,7 @@ class Services:
     worker: Worker | None
     machines: Machines
     attendance: Attendance
+    retention: RetentionTask
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
     own_rules: tuple[PolicyText, ...] = ()
@@ -119,6 +121,7 @@ class Services:
 
     async def close(self) -> None:
         self.begin_closing()
+        await self.retention.stop()
         await self.attendance.wait_closed()
         for part in self.on_demand.values():
             await part.close()
@@ -157,6 +160,8 @@ async def open_services(settings: ServerSettings) -> Services:
             worker = await _start_worker(store, bus, executor, settings)
             undo.pop_all()
     streams = StreamManager(store, bus, presence, executor, settings)
+    retention = RetentionTask(store, settings)
+    retention.start()
     log.info("server opened", agent=worker is not None)
     return Services(
         settings=settings,
@@ -171,6 +176,7 @@ async def open_services(settings: ServerSettings) -> Services:
         worker=worker,
         machines=Machines(store, bus, presence, gate),
         attendance=Attendance(store, presence),
+        retention=retention,
         signing=SharedSecret(server_secret(settings)),
         own_rules=own_rules,
         observer=observer,

@@ -1,7 +1,7 @@
-"""Running the server: uvicorn, with an end that does not hang.
+"""Run the server on uvicorn, with limits on HTTP and a shutdown that does not hang.
 
-When asked to stop, streams end first (they would never end by themselves), then requests may finish for a while, then
-the parts are closed. `serve` may share its loop with other things (`byleave up`) and leaves signals to its owner.
+Shutdown ends the streams first (they would never end by themselves), lets requests finish for a while, then closes the
+services. `serve` may share its loop (`byleave up`) and leaves signals to the loop's owner.
 """
 
 import asyncio
@@ -34,43 +34,43 @@ log = structlog.stdlib.get_logger(__name__)
 
 FINISH_SECONDS = 10
 HEAD_SECONDS = 30
-"""How long a request line and headers may take to arrive."""
+"""Time limit for the request line and headers to arrive."""
 BODY_SECONDS = 20
 BODY_BYTES = 160 * 1024
-"""A body that is not complete must have grown by so many bytes after every so many seconds."""
+"""An incomplete body must grow by this many bytes in every BODY_SECONDS."""
 ANSWER_SECONDS = 60
 ANSWER_BYTES = 160 * 1024
-"""An answer that fills its buffer must have shrunk by so many bytes after every so many seconds."""
+"""An answer that fills its buffer must shrink by this many bytes in every ANSWER_SECONDS."""
 MAX_PIPELINED = 16
-"""Most requests that wait behind the one that is being answered; the connection ends after them."""
+"""Most requests that wait behind the one being answered; the connection ends after them."""
 MOST_DESCRIPTORS = 1024 * 1024
-"""Beyond this a limit is none, and programs that we start may count up to it."""
+"""A higher limit has no use, and programs that we start may loop up to it."""
 SAY_AGAIN_SECONDS = 10
 MAX_HEAD_BYTES = 64 * 1024
-"""Most bytes of request line and headers, and of trailers: nobody may fill the memory before we know who they are."""
+"""Most bytes of request line and headers, and of trailers: nobody may fill the memory before authentication."""
 
 
 @dataclass(frozen=True)
 class Listening:
-    """A server that answers."""
+    """A server that accepts requests."""
 
     host: str
     port: int
     url: str
     parts: Services
     stop: Callable[[], None]
-    """Ask it to end; `serve` returns when it has."""
+    """Ask it to stop; `serve` returns when it has."""
 
 
 class Descriptors:
-    """How many files and connections this process may have open, and a word in the log before they run out."""
+    """Raises the limit of open files of this process, and logs an error before they run out."""
 
     def __init__(self) -> None:
         self._scarce_from = sys.maxsize
         self._said_at = -math.inf
 
     def raise_limit(self) -> None:
-        """Use all that the system allows: the usual soft limit is for programs that know no more than 1024."""
+        """Raise the soft limit to the hard one: the usual 1024 is for programs that cannot handle more."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
         if soft != resource.RLIM_INFINITY and soft < most:
@@ -79,7 +79,7 @@ class Descriptors:
         self._scarce_from = math.floor(soft * 0.95) if soft != resource.RLIM_INFINITY else sys.maxsize
 
     def taken(self, descriptor: int) -> None:
-        """A connection got this number. The lowest free one is always taken, so it tells how many are in use."""
+        """Check a new connection's descriptor: the lowest free number is taken, so it tells how many are in use."""
         if descriptor >= self._scarce_from and time.monotonic() - self._said_at > SAY_AGAIN_SECONDS:
             self._said_at = time.monotonic()
             log.error(
@@ -94,7 +94,7 @@ DESCRIPTORS = Descriptors()
 
 
 class AnswerMemory:
-    """Gives the memory of large answers back to the system, a moment after much of it was freed."""
+    """Returns the memory of large answers to the system, shortly after much of it was freed."""
 
     def __init__(self) -> None:
         self._freed = 0
@@ -135,7 +135,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._came()
         self._taken()
         if self._running is not None and not self._running.response_complete:
-            # uvicorn tells only the last request; one that is answered before it would write to a closed connection.
+            # uvicorn tells only the last request; an earlier unanswered one would write to a closed connection.
             self._running.disconnected = True
             self._running.message_event.set()
         self.pipeline.clear()
@@ -189,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(HTTPStatus.BAD_REQUEST, msg, "Send HTTP/1.1.")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: anyone may ask, and no library is missing."""
+        """Log nothing: anyone may ask for an upgrade, and no library is missing."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
@@ -234,14 +234,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()  # closing would wait for the reader
 
     def _taken(self) -> None:
-        """The reader has taken the answer, or is gone."""
+        """Cancel the answer's alarm: the reader has taken it, or is gone."""
         if self._answer_alarm is not None:
             self._answer_alarm.cancel()
             self._answer_alarm = None
             MEMORY.freed(self._unsent_bytes)
 
     def _came(self) -> None:
-        """The head, or all of a request, is there."""
+        """Cancel the alarm: the head, or the whole request, has arrived."""
         self._in_head = False
         if self._alarm is not None:
             self._alarm.cancel()
@@ -321,7 +321,7 @@ async def _serve(
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        # Still in order, streams first; but whoever asked before and now insists does not wait for requests.
+        # Still in order, streams first; but after an earlier request to stop, do not wait for requests.
         server.force_exit = server.should_exit
         server.should_exit = True
         await task
@@ -331,9 +331,9 @@ async def _serve(
 def run_server(
     settings: ServerSettings, host: str, port: int, *, ready: Callable[[Listening], None] = lambda listening: None
 ) -> None:
-    """Serve as the whole process: uvloop, and an orderly end on SIGINT, SIGTERM and SIGHUP; a second one insists.
+    """Serve as the whole process, with uvloop, until SIGINT, SIGTERM or SIGHUP; a second signal hurries it.
 
-    A SIGHUP that is ignored (nohup) stays so.
+    An ignored SIGHUP (nohup) stays ignored.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner, contextlib.suppress(asyncio.CancelledError):
         runner.run(_until_signalled(settings, host, port, ready))
@@ -369,7 +369,7 @@ async def _until_signalled(settings: ServerSettings, host: str, port: int, ready
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    # Where there is none, asyncio's own loop does as well.
+    # uvloop is optional.
     try:
         return importlib.import_module("uvloop").new_event_loop
     except ImportError:

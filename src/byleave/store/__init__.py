@@ -10,7 +10,7 @@ Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`
 import sqlite3
 
 from .records import ApprovalRow, ExecutionRow, MessageRow, ProjectRow, RunRow, SessionRow, StoredEvent
-from .sqlite import DAMAGE_HINT, DamagedError
+from .sqlite import DAMAGE_HINT, DamagedError, InUseError
 from .store import Store
 
 STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
@@ -22,6 +22,7 @@ __all__ = [
     "ApprovalRow",
     "DamagedError",
     "ExecutionRow",
+    "InUseError",
     "MessageRow",
     "ProjectRow",
     "RunRow",

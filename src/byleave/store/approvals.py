@@ -267,11 +267,12 @@ def pending_in_session(transaction: Transaction, session_id: str, user_id: str) 
     return [approval_row(row) for row in rows]
 
 
-def overdue_approvals(transaction: Transaction) -> list[ApprovalRow]:
-    """Open questions past their deadline, at most 200."""
+def overdue_approvals(transaction: Transaction, project_id: str) -> list[ApprovalRow]:
+    """Open questions of a project past their deadline, at most 200."""
     rows = transaction.all(
-        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now LIMIT 200",  # noqa: S608 - column names are ours
-        {"now": transaction.now},
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now "  # noqa: S608 - column names are ours
+        "AND project_id = :project_id LIMIT 200",
+        {"now": transaction.now, "project_id": project_id},
     )
     return [approval_row(row) for row in rows]
 

@@ -1,32 +1,38 @@
 """The audit chain: reading it, and proving that nobody changed it or the rows it covers.
 
-Verification recomputes every hash from the first record on, holds the head against the project's counter row and the
-seal on it, and each row of the project against the digest its last link carries, both ways: a row that was changed,
-removed or slipped in shows as a changed, removed, inserted or reordered record does. What it cannot show by itself is
-a whole database that was put back as it was earlier, or rewritten by somebody who also holds the server's secret: keep
-the printed heads somewhere else for that. A chain of any length is read and hashed a piece at a time beside the event
-loop, so that others are served in between.
+Verification has SQLite check the file, recomputes every hash from the first record on, holds the head against the
+project's counter row and the seal on it, all heads against the seal on them together, and each row of the project
+against the digest its last link carries, both ways: a row that was changed, removed or slipped in shows as a changed,
+removed, inserted or reordered record does. A row that retention removed is named by a link `pruned`, with the digest it
+had: it must have been as the chain says then, and must be gone. What it cannot show by itself is a whole database that
+was put back as it was earlier, or rewritten by somebody who also holds the server's secret: keep the printed heads
+somewhere else for that. A chain of any length is read and hashed a piece at a time beside the event loop, so that
+others are served in between.
 """
 
 import json
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from .database import Database, Transaction
 from .ledger import (
     ADOPTED,
     GENESIS,
+    JOINED,
     NOT_COVERED,
-    PROJECTS,
+    PRUNABLE,
+    PRUNED,
     UNSEALED,
+    heads_of_all,
     is_sealed,
-    is_true_list,
     link_hash,
-    listed_projects,
     row_digest,
     rows_of,
+    sealed_value,
 )
+from .migrations import objects, own_objects
 from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
@@ -87,16 +93,31 @@ class Audit:
             rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
             return [row["project_id"] for row in rows]
 
+        fault = await self._fault(_file_fault)
+        found = [] if fault is None else [ChainCheck("", 0, "", fault)]
         try:
             projects = await self._database.read(work)
         except sqlite3.Error as error:
-            return [ChainCheck("", 0, "", f"the record cannot be read: {error}")]
-        found = [await self.verify_project(project_id) for project_id in projects]
-        fault = await self._database.read(_list_fault)
+            return [*found, ChainCheck("", 0, "", f"the record cannot be read: {error}")]
+        found += [await self._verify_chain(project_id) for project_id in projects]
+        fault = await self._fault(_heads_fault)
         return found if fault is None else [*found, ChainCheck("", len(projects), "", fault)]
 
     async def verify_project(self, project_id: str) -> ChainCheck:
-        """Check one project's chain, and the project's rows against it."""
+        """Check the file, one project's chain, the project's rows against it, and its head among all."""
+        fault = await self._fault(_file_fault)
+        if fault is not None:
+            return ChainCheck(project_id, 0, "", fault)
+        found = await self._verify_chain(project_id)
+        return found if found.fault is not None else replace(found, fault=await self._fault(_heads_fault))
+
+    async def _fault(self, find: Callable[[Transaction], str | None]) -> str | None:
+        try:
+            return await self._database.read(find)
+        except (sqlite3.Error, TypeError) as error:
+            return f"the record cannot be read: {error}"
+
+    async def _verify_chain(self, project_id: str) -> ChainCheck:
         proof, fault = _Proof(project_id), None
         try:
             await self._database.read(proof.begin)
@@ -128,8 +149,9 @@ class _Proof:
         self.position = 0
         self.head = GENESIS
         self.since: str | None = None
+        self._joined = False
         self._rows: dict[str, bytes] = {}
-        """The digest that each row should have: every row that was ever covered, since none is ever removed."""
+        """The digest that each row should have: every row that was covered and not pruned since."""
         self._unmet: set[str] = set()
         """Those rows that were not looked at since."""
 
@@ -181,7 +203,9 @@ class _Proof:
 
     def _cover(self, record: AuditRecord) -> str | None:
         if record.action == UNSEALED:
-            return f"before record {record.seq} somebody other than this server changed the chain's end"
+            return (
+                f"before record {record.seq} somebody other than this server changed the end of this chain or another"
+            )
         try:
             detail = json.loads(record.detail)
             was, rows = (
@@ -190,6 +214,10 @@ class _Proof:
             )
         except (ValueError, TypeError, AttributeError):
             return f"record {record.seq} cannot be read"
+        if record.action == JOINED:
+            if self._joined:
+                return f"before record {record.seq} somebody made the record look like an old one"
+            self._joined = True
         if record.action == ADOPTED and not self._rows.keys().isdisjoint(rows):
             return f"record {record.seq} takes in rows that were covered before"
         # A row from outside was never covered; one that was removed comes again as if it were new.
@@ -199,12 +227,23 @@ class _Proof:
                 return (
                     f"before record {record.seq} somebody other than this server changed the row {row_id!r} of {table}"
                 )
+        if record.action == PRUNED:
+            return self._prune(record, was)
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
             return f"record {record.seq} covers rows that this version does not know"
         if record.action == ADOPTED:
             self.since = record.at
         self._rows |= rows
         self._unmet |= rows.keys()
+        return None
+
+    def _prune(self, record: AuditRecord, removed: dict[str, bytes]) -> str | None:
+        """Expect these rows to be gone from here on: they were as the chain says when the server removed them."""
+        if any(name.partition("/")[0] not in PRUNABLE for name in removed):
+            return f"record {record.seq} removes rows that are never removed"
+        for name in removed:
+            del self._rows[name]
+        self._unmet -= removed.keys()
         return None
 
     def _check_row(self, table: str, row_id: str, digest: str | None) -> None:
@@ -229,11 +268,25 @@ class _Proof:
             raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
 
 
-def _list_fault(transaction: Transaction) -> str | None:
-    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
-    if known is None or not is_true_list(transaction, known) or known["value"] != listed_projects(transaction):
-        return "the projects are not those this server made: one is gone, or was slipped in"
+def _file_fault(transaction: Transaction) -> str | None:
+    """What SQLite finds wrong with the file: rows are read through indexes, which must show all there is."""
+    (told,) = transaction.all("PRAGMA integrity_check(1)")
+    if told["integrity_check"] != "ok":
+        return f"the file is not sound: {told['integrity_check']}"
+    found, own = objects(transaction.all), own_objects()
+    for name in sorted(found.keys() | own.keys()):
+        if found.get(name) != own.get(name):
+            return f"the {name} is not as this server made it"
     return None
+
+
+def _heads_fault(transaction: Transaction) -> str | None:
+    if sealed_value(transaction) == heads_of_all(transaction):
+        return None
+    return (
+        "the chains' ends together are not those this server wrote: "
+        "one is older than the others, or a project is gone or was slipped in"
+    )
 
 
 def _after(transaction: Transaction, project_id: str, after: int, limit: int) -> list[AuditRecord]:

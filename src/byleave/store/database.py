@@ -38,8 +38,10 @@ class Batch:
     links: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     heads: dict[str, Head] = field(default_factory=dict[str, Head])
     """Heads by project, as they will be once the batch is written."""
-    sealed: set[str] = field(default_factory=set[str])
-    """Projects whose chain grows, and so gets a new seal."""
+    sealed: dict[str, Head] = field(default_factory=dict[str, Head])
+    """Projects whose chain grows, and so gets a new seal; each with its head as this commit found it."""
+    all_heads: str = ""
+    """Digest of all projects' heads as this process wrote it last; empty before its first commit."""
 
 
 class Transaction(Protocol):
@@ -47,7 +49,7 @@ class Transaction(Protocol):
 
     @property
     def batch(self) -> Batch:
-        """What the ledgers of this commit have added so far."""
+        """Additions of this commit's ledgers so far."""
         ...
 
     @property
@@ -88,11 +90,15 @@ class Database(Protocol):
     ) -> Result:
         """Run one unit in a transaction.
 
-        `relaxed`: answered when committed, before it is on the disk: for data that a power cut may take without harm.
+        `relaxed`: returns once committed, before it is on disk: for data that a power cut may take without harm.
         `heavy`: carries as much data as a file.
         """
         ...
 
     async def read(self, work: Callable[[Transaction], Result]) -> Result: ...
+
+    async def rewrite(self) -> None:
+        """Write the whole file anew, without its free pages. Needs as much free disk again."""
+        ...
 
     async def close(self) -> None: ...

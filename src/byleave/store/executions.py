@@ -358,16 +358,27 @@ def own_execution(
     return execution_row(row)
 
 
-def overdue_executions(transaction: Transaction, spared: frozenset[str] | None) -> list[ExecutionRow]:
-    """Open executions past their deadline, at most 200.
+def overdue_projects(transaction: Transaction, spared: frozenset[str] | None) -> list[str]:
+    """Projects with an execution or a question past its deadline."""
+    due, names = _due(spared)
+    rows = transaction.all(
+        f"SELECT project_id FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - made of our own words alone
+        "UNION SELECT project_id FROM approvals WHERE status = 'pending' AND deadline <= :now",
+        {"now": transaction.now, **names},
+    )
+    return [row["project_id"] for row in rows]
+
+
+def overdue_executions(transaction: Transaction, spared: frozenset[str] | None, project_id: str) -> list[ExecutionRow]:
+    """Open executions of a project past their deadline, at most 200.
 
     `spared`: clients whose running executions are left out; None for all clients.
     """
     due, names = _due(spared)
     rows = transaction.all(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - column names are ours
-        "ORDER BY deadline LIMIT 200",
-        {"now": transaction.now, **names},
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND deadline <= :now "  # noqa: S608 - column names are ours
+        f"AND {due} ORDER BY deadline LIMIT 200",
+        {"now": transaction.now, "project_id": project_id, **names},
     )
     return [execution_row(row) for row in rows]
 

@@ -6,7 +6,8 @@ through here, and nothing may change state without opening a ledger.
 
 A link carries the digest of every row its transaction wrote (`kept`), so that rows can be checked against the chain,
 and the earlier digest of a row that it changed (`changing`), so that a change made by somebody else in between shows.
-The chain's head is sealed with a key that is not in the database: write access to the file is not enough to cut it.
+The chain's head is sealed with a key that is not in the database, and so are the heads of all projects together: write
+access to the file is not enough to cut a chain, nor to put back an older head of one project with its older seal.
 
 Signals are stored without their parameters; a reader gets them joined in, and only while the execution still waits for
 them: an old signal is never worth sending. A page is bounded in events and in characters, since readers are many and
@@ -52,10 +53,14 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
 A NULL counts as absent, so that a column added later leaves the digests of older rows as they are.
 """
 LONG_CHARACTERS = 4096
-ADOPTED, UNSEALED = "adopted", "unsealed"
+ADOPTED, JOINED, PRUNED, UNSEALED = "adopted", "joined", "pruned", "unsealed"
+PRUNABLE = frozenset({"tool_executions", "approvals"})
+"""The tables whose rows a link `pruned` may remove: its `was` has the digest of each removed row."""
 ROWS_IN_A_LINK = 500
+HEADS = "heads"
+"""Name of the seal on the heads of all chains together."""
 PROJECTS = "projects"
-"""Name of the seal on the list of projects."""
+"""Name of the seal on the list of projects, which records had before."""
 INSERT_EVENT = f"INSERT INTO events {placeholders((*StoredEvent._fields, 'created_at'))}"
 INSERT_LINK = f"INSERT INTO audit {placeholders(AuditRecord._fields)}"
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
@@ -114,40 +119,36 @@ def begin_chain(transaction: Transaction, project_id: str) -> None:
         "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash, audit_seal) VALUES (:id, 0, 0, :genesis, :seal)",
         {"id": project_id, "genesis": GENESIS, "seal": seal(transaction.seal_keys[0], project_id, 0, GENESIS)},
     )
-    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
-    if known is not None and is_true_list(transaction, known):  # else leave the fault visible
-        _seal_list(transaction, _with(known["value"], project_id))
 
 
-def listed_projects(transaction: Transaction) -> str:
-    """Digest of the set of all projects, independent of their order."""
-    value = GENESIS
-    for row in transaction.all("SELECT id FROM projects"):
-        value = _with(value, row["id"])
-    return value
+def heads_of_all(transaction: Transaction) -> str:
+    """Digest of the set of all heads, independent of their order."""
+    feeds = transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds")
+    return _sum(_weight(feed["project_id"], feed["audit_seq"], feed["audit_hash"]) for feed in feeds)
 
 
-def is_true_list(transaction: Transaction, known: Row) -> bool:
-    """True if this server wrote the list of projects."""
-    return known["seal"] in (seal(key, PROJECTS, 0, known["value"]) for key in transaction.seal_keys)
+def sealed_value(transaction: Transaction, name: str = HEADS) -> str | None:
+    """A value that this server sealed, now or with the secret before; None if there is none, or somebody else's."""
+    row = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": name})
+    if row is None or row["seal"] not in (seal(key, name, 0, row["value"]) for key in transaction.seal_keys):
+        return None
+    return row["value"]
 
 
-def is_own_record(transaction: Transaction) -> bool:
-    """True if the list of projects was sealed with this server's secret, or the one before it."""
-    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
-    return known is not None and is_true_list(transaction, known)
+def _weight(project_id: str, seq: int, head: str) -> int:
+    """What a head adds to the digest of all; a chain without records adds nothing."""
+    return int.from_bytes(hashlib.sha256(f"{project_id}\x1f{seq}\x1f{head}".encode()).digest()) if seq else 0
 
 
-def _with(value: str, project_id: str) -> str:
-    added = int.from_bytes(hashlib.sha256(project_id.encode()).digest())
-    return f"{(int(value, 16) + added) % 2**256:064x}"
+def _sum(numbers: Iterable[int]) -> str:
+    return f"{sum(numbers) % 2**256:064x}"
 
 
-def _seal_list(transaction: Transaction, value: str) -> None:
+def _seal_heads(transaction: Transaction, value: str) -> None:
     transaction.change(
         "INSERT INTO seals (name, value, seal) VALUES (:name, :value, :seal) "
         "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal",
-        {"name": PROJECTS, "value": value, "seal": seal(transaction.seal_keys[0], PROJECTS, 0, value)},
+        {"name": HEADS, "value": value, "seal": seal(transaction.seal_keys[0], HEADS, 0, value)},
     )
 
 
@@ -165,7 +166,7 @@ def rows_of(transaction: Transaction, table: str, project_id: str, after: str = 
 
 def adopt(transaction: Transaction) -> None:
     """Add every row to its project's chain: for a record that is new, or older than chains that cover rows."""
-    _seal_list(transaction, listed_projects(transaction))
+    _seal_heads(transaction, heads_of_all(transaction))
     for feed in transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds"):
         project_id = feed["project_id"]
         _reseal(transaction, feed)
@@ -182,14 +183,30 @@ def adopt(transaction: Transaction) -> None:
     write_batch(transaction)
 
 
+def seal_together(transaction: Transaction) -> None:
+    """Seal all heads of an older record, which has its projects sealed instead, if those are the ones it has.
+
+    That seal goes, and each chain says that this was done: once, so that nobody can have an older head sealed by making
+    the record look like an old one again.
+    """
+    ids = (row["id"].encode() for row in transaction.all("SELECT id FROM projects"))
+    if sealed_value(transaction, PROJECTS) == _sum(int.from_bytes(hashlib.sha256(each).digest()) for each in ids):
+        _seal_heads(transaction, heads_of_all(transaction))
+        for feed in transaction.all("SELECT project_id FROM feeds"):
+            with Ledger(transaction, feed["project_id"]) as ledger:
+                ledger.audit(JOINED, "server")
+        write_batch(transaction)
+    transaction.change("DELETE FROM seals WHERE name = :name", {"name": PROJECTS})
+
+
 def reseal(transaction: Transaction) -> None:
     """Seal with the current key the heads that an earlier key sealed."""
     for feed in transaction.all("SELECT project_id, audit_seq, audit_hash, audit_seal FROM feeds"):
         if is_sealed(transaction, feed["project_id"], feed):
             _reseal(transaction, feed)
-    known = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": PROJECTS})
-    if known is not None and is_true_list(transaction, known):
-        _seal_list(transaction, known["value"])
+    value = sealed_value(transaction)
+    if value is not None:
+        _seal_heads(transaction, value)
 
 
 def _reseal(transaction: Transaction, feed: Row) -> None:
@@ -304,7 +321,7 @@ class Ledger:
             transaction.hint(feed_topic(project_id), tuple(sent))
         if links:
             batch.links.extend(map(AuditRecord._asdict, links))
-            batch.sealed.add(project_id)
+            batch.sealed.setdefault(project_id, head)
         last = links[-1] if links else None
         batch.heads[project_id] = Head(
             head.seq + len(sent), last.seq if last else head.audit_seq, last.hash if last else head.audit_hash
@@ -319,8 +336,10 @@ class Ledger:
         )
         if feed is None:
             raise LookupError(f"project {project_id!r} has no feed")
-        if not is_sealed(transaction, project_id, feed):
-            # Somebody else wrote this head. Work goes on, but the chain says so from here on: our seal alone would
+        # All heads are looked at by the first ledger that adds to the batch.
+        are_ours = bool(transaction.batch.heads) or _load_heads(transaction)
+        if not are_ours or not is_sealed(transaction, project_id, feed):
+            # Somebody else wrote a head. Work goes on, but the chain says so from here on: our seal alone would
             # confirm the tampering.
             log.error("the audit chain was changed from outside", project_id=project_id, record=feed["audit_seq"])
             self._links.insert(0, (UNSEALED, "server", None, None, {"head": feed["audit_hash"]}))
@@ -340,6 +359,17 @@ class Ledger:
         return records
 
 
+def _load_heads(transaction: Transaction) -> bool:
+    """Read the digest of all heads; False if it is not what this server wrote last.
+
+    What it wrote last is then what it goes on from: heads that do not fit it never will.
+    """
+    batch, stored = transaction.batch, sealed_value(transaction)
+    is_ours = stored is not None and batch.all_heads in ("", stored)
+    batch.all_heads = batch.all_heads or stored or heads_of_all(transaction)
+    return is_ours
+
+
 def write_batch(transaction: Transaction) -> None:
     """Write the events and links that ledgers have added, and the heads they lead to."""
     batch, key = transaction.batch, transaction.seal_keys[0] if transaction.seal_keys else b""
@@ -355,7 +385,15 @@ def write_batch(transaction: Transaction) -> None:
             values["audit_seal"] = seal(key, project_id, head.audit_seq, head.audit_hash)
         assignments = ", ".join(f"{name} = :{name}" for name in values if name != "project_id")
         transaction.change(f"UPDATE feeds SET {assignments} WHERE project_id = :project_id", values)  # noqa: S608 - our own names
-    batch.heads, batch.sealed = {}, set()
+    if batch.sealed:
+        changes = (
+            _weight(project_id, now.audit_seq, now.audit_hash) - _weight(project_id, was.audit_seq, was.audit_hash)
+            for project_id, was in batch.sealed.items()
+            if (now := batch.heads[project_id])
+        )
+        batch.all_heads = _sum((int(batch.all_heads, 16), *changes))
+        _seal_heads(transaction, batch.all_heads)
+    batch.heads, batch.sealed = {}, {}
 
 
 def inspected_params(tool_name: str, params: JsonObject) -> JsonObject:
@@ -378,14 +416,16 @@ class Feed:
 
         return await self._database.read(work)
 
+    async def span(self, project_id: str) -> tuple[int, int]:
+        """The number before the oldest event that is left, and the number of the newest."""
+        return await self._database.read(lambda transaction: _span(transaction, project_id))
+
     async def before(self, project_id: str, moment: str) -> int:
         """Number of the newest event before a moment, for a reader who wants everything since."""
 
         def work(transaction: Transaction) -> int:
-            head = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
-            oldest = transaction.one("SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id})
             # Events are numbered in the order of their times, so their number is found by halving.
-            low, high = (oldest["seq"] if oldest and oldest["seq"] else 1) - 1, head["seq"] if head else 0
+            low, high = _span(transaction, project_id)
             while low < high:
                 middle = (low + high + 1) // 2
                 event = transaction.one(
@@ -423,6 +463,13 @@ class Feed:
             return found, heads[-1]["seq"] if heads else seq, len(heads) == limit
 
         return await self._database.read(work)
+
+
+def _span(transaction: Transaction, project_id: str) -> tuple[int, int]:
+    feed = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+    head: int = feed["seq"] if feed else 0
+    oldest = transaction.one("SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id})
+    return (head if oldest is None or oldest["seq"] is None else oldest["seq"] - 1), head
 
 
 def _is_for(client_id: str | None, head: Row) -> bool:

@@ -1,10 +1,9 @@
-"""Rules that clients declared of their machines, what clients are known by, and sign-ins that were ended.
+"""Store the rules that clients declare, the keys and tokens that identify clients, and ended sign-ins.
 
-Rules are kept as they were declared; parsing them is the gate's. The client holds every call against its own copy
-again, so a stale or forged declaration here can cost a question or an error, never a run. A client is who it was at
-first contact: it is known by the key it made then, or, if it sent none, by the tokens it has connected with; both are
-kept by their digests. A sign-in of the page that was ended is
-kept until its cookie would have ended anyway: a cookie is good by itself until then.
+Rules are kept as declared; the gate parses them. The client checks every call against its own copy again, so a stale
+or forged declaration here can cost a question or an error, never a run. A client is known by the key it made at first
+contact or, if it sent none, by the tokens it has connected with; only digests of them are kept. An ended sign-in of the
+page is kept until its cookie expires: until then the cookie would be valid by itself.
 """
 
 from collections.abc import Sequence
@@ -17,9 +16,9 @@ from .database import Database, Transaction
 from .ledger import Ledger
 
 KEPT_SECONDS = 30 * 24 * 3600
-"""How long after its last connection a client is known by that token or key."""
+"""A client stays known by a token or key this long after its last connection with it."""
 KEY = "key:"
-"""How the digest of a key begins, where that of a token could be."""
+"""Prefix of a key's digest, which stands in the column of tokens."""
 MOST_REMEMBERED = 10_000
 
 
@@ -29,16 +28,16 @@ def policy_topic(project_id: str) -> str:
 
 
 class Machines:
-    """The machines' transactions."""
+    """Transactions of declared rules and known clients."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: set[tuple[str, str, str]] = set()
 
     async def connected(self, project_id: str, client_id: str, *, token: str, key: str | None = None) -> bool:
-        """A client comes with this token, and this key if it has one; False if the client is another.
+        """Record that a client connects with this token and key; False if it is known by others.
 
-        Where no key is known a renewed token joins the older ones; a key takes their place.
+        If no key is known, a renewed token joins the older ones; a key replaces them.
         """
         speaker = _known_by(token, key)
 
@@ -71,12 +70,12 @@ class Machines:
             return True
 
         taken = await self._database.write(work, relaxed=True)
-        if key is not None:  # its tokens alone are not enough any more
+        if key is not None:  # its tokens alone no longer suffice
             self._known -= {one for one in self._known if one[:2] == (project_id, client_id)}
         return taken
 
     async def speaks_for(self, project_id: str, client_id: str, *, token: str, key: str | None = None) -> bool:
-        """True if this client is known by this key, or without one by this token: asked with every result."""
+        """True if this client is known by this key, or without one by this token; checked with every result."""
         speaker = _known_by(token, key)
         claim = (project_id, client_id, speaker)
         if claim in self._known:
@@ -96,7 +95,7 @@ class Machines:
         return True
 
     async def declare(self, project_id: str, client_id: str, policy: str, *, digest: str) -> bool:
-        """Keep what a client says of its rules; True when it differs from what was known."""
+        """Store the rules of a client; True if they differ from the known ones."""
 
         def work(transaction: Transaction) -> bool:
             known = transaction.one(
@@ -132,7 +131,7 @@ class Machines:
         return await self._database.read(work)
 
     async def tell(self, project_id: str, machines: Sequence[Machine]) -> None:
-        """Say on the feed who is here now. No link of the chain: nothing is decided by it."""
+        """Announce the connected machines on the feed. No audit link: nothing is decided by it."""
 
         def work(transaction: Transaction) -> None:
             with Ledger(transaction, project_id) as ledger:
@@ -146,13 +145,13 @@ def _known_by(token: str, key: str | None) -> str:
 
 
 class SignIns:
-    """The transactions of ended sign-ins."""
+    """Transactions of ended sign-ins."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def end(self, sign_in: str, user_id: str, good_until: str) -> None:
-        """No cookie of this sign-in is good any more."""
+        """End a sign-in: its cookies are no longer valid."""
 
         def work(transaction: Transaction) -> None:
             transaction.change("DELETE FROM ended_sign_ins WHERE good_until < :now", {"now": transaction.now})
@@ -165,7 +164,7 @@ class SignIns:
         await self._database.write(work)
 
     async def any_ended(self, sign_ins: Sequence[str]) -> bool:
-        """True if somebody signed out of one of them."""
+        """True if one of these sign-ins was ended."""
 
         def work(transaction: Transaction) -> bool:
             return any(

@@ -25,7 +25,8 @@ CREATE TABLE feeds (
     audit_seal VARCHAR(64) NOT NULL DEFAULT ''  -- HMAC of number and hash of the last record
 );
 
--- HMAC of the set of projects: a project that was deleted leaves no chain to miss it in.
+-- HMAC of all projects' heads together: a project that was deleted leaves no chain to miss it in, and one that alone was
+-- made what it was has an older head than the others.
 CREATE TABLE seals (
     name VARCHAR(20) NOT NULL PRIMARY KEY,
     value VARCHAR(64) NOT NULL,

@@ -207,6 +207,10 @@ class DamagedError(sqlite3.OperationalError):
     """The record's file is damaged, or its disk fails."""
 
 
+class InUseError(ConfigurationError):
+    """Another process has the record open for writing."""
+
+
 DAMAGE_HINT = "Stop the server and look at its disk; then put back a backup."
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
@@ -315,6 +319,7 @@ class SqliteDatabase:
         self._pause_is_due = False
         self._heavy: asyncio.Future[Any] | None = None
         self._closed = False
+        self._all_heads = ""
         self.failure: OSError | None = None
         """The failed flush after which nothing is written any more."""
         self.damage: DamagedError | None = None
@@ -337,6 +342,24 @@ class SqliteDatabase:
             raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
         worker, connection = min(self._readers, key=lambda reader: reader[0].waiting)
         return await worker.run(lambda: self._read(connection, work))
+
+    async def rewrite(self) -> None:
+        while self._units or self._heavy is not None or self._pump_is_due:  # noqa: ASYNC110 - nothing tells of an empty queue
+            await asyncio.sleep(0.001)
+        rewriting = self._large_writes.run(self._vacuum)
+        self._heavy = rewriting  # nothing else is written meanwhile
+        rewriting.add_done_callback(lambda done: self._resume())
+        try:
+            await asyncio.shield(rewriting)
+        except asyncio.CancelledError:
+            self._writer.interrupt()  # the file is then as it was
+            await asyncio.wait([rewriting])
+            rewriting.exception()
+            raise
+
+    def _vacuum(self) -> None:
+        self._writer.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for the file that VACUUM writes
+        self._writer.execute("VACUUM")
 
     async def close(self) -> None:
         """Commit all waiting units, then close the file."""
@@ -412,7 +435,7 @@ class SqliteDatabase:
 
     def _commit_together(self, units: list[_Unit]) -> bool:
         """Run units in one transaction. False, with nothing done, if one fails after a change and is not alone."""
-        connection, batch, moment = self._writer, Batch(), self._clock()
+        connection, batch, moment = self._writer, Batch(all_heads=self._all_heads), self._clock()
         connection.execute("BEGIN IMMEDIATE")
         for unit in units:
             transaction = SqliteTransaction(connection, moment, self._seal_keys, batch)
@@ -429,8 +452,14 @@ class SqliteDatabase:
                     return len(units) == 1
             else:
                 unit.hints = transaction.hints
-        self._before_commit(SqliteTransaction(connection, moment, self._seal_keys, batch))
+        try:
+            self._before_commit(SqliteTransaction(connection, moment, self._seal_keys, batch))
+        except sqlite3.IntegrityError as error:  # a row from outside is in the way of one unit's
+            connection.execute("ROLLBACK")
+            units[0].error, units[0].hints = self._sorted(error), []
+            return len(units) == 1
         connection.execute("COMMIT")
+        self._all_heads = batch.all_heads
         return True
 
     def _settle(self, batch: list[_Unit]) -> None:
@@ -510,7 +539,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise ConfigurationError(
+        raise InUseError(
             f"The database {path.name!r} is in use by another Byleave server.",
             hint="Stop the other one, or give this one its own state directory with BYLEAVE_HOME.",
         ) from None

@@ -18,9 +18,10 @@ from .chat import Chat
 from .database import Database, Hint
 from .executions import Executions, Undos
 from .grants import Grants
-from .ledger import Feed, adopt, is_own_record, reseal, write_batch
+from .ledger import Feed, adopt, reseal, seal_together, sealed_value, write_batch
 from .machines import Machines, SignIns
-from .migrations import bring_up_to_date, check_up_to_date
+from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date
+from .retention import Retention
 from .runs import Runs
 from .sqlite import SqliteDatabase, SqliteTransaction
 from .transitions import Waits
@@ -46,6 +47,7 @@ class Store:
         self.feed = Feed(database)
         self.audit = Audit(database)
         self.undos = Undos(database)
+        self.retention = Retention(database)
         self.sign_ins = SignIns(database)
 
     @classmethod
@@ -63,9 +65,10 @@ class Store:
         """
         path = sqlite_path(settings.database)
 
-        def adopt_rows(connection: sqlite3.Connection) -> None:
+        def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
             connection.row_factory = sqlite3.Row
-            adopt(SqliteTransaction(connection, clock(), seal_keys))
+            is_covered = revision is not None and revision >= COVERED_SINCE
+            (seal_together if is_covered else adopt)(SqliteTransaction(connection, clock(), seal_keys))
 
         _prepare(path)
         with told_in_words(path):
@@ -75,14 +78,14 @@ class Store:
                 on_commit=on_commit,
                 before_commit=write_batch,
                 clock=clock,
-                prepare=lambda: bring_up_to_date(path, adopt_rows),
+                prepare=lambda: bring_up_to_date(path, take_in),
                 seal_keys=seal_keys,
             )
         try:
             with told_in_words(path):
                 if len(seal_keys) > 1:
                     await database.write(reseal)
-                if not await database.read(is_own_record):
+                if await database.read(sealed_value) is None:
                     log.error(
                         "the record was sealed with another secret",
                         path=str(path),
@@ -108,6 +111,10 @@ class Store:
             check_up_to_date(path)
             database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
+
+    async def is_own(self) -> bool:
+        """True if the record was sealed with this secret: anything written with another one breaks its chain."""
+        return await self.database.read(sealed_value) is not None
 
     async def check_writable(self) -> None:
         """Write one page with its old content, to raise any error that keeps the record from being written.

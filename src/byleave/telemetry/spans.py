@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from byleave.gate import mask_text
+from byleave.gate import mask_start
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.wire import TRACEPARENT
@@ -120,7 +120,7 @@ def named(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
 
 
 def _safe(key: str, value: Value) -> Value:
-    return mask_text(value)[:MAX_CHARACTERS] if key in FOREIGN and isinstance(value, str) else value
+    return mask_start(value, MAX_CHARACTERS) if key in FOREIGN and isinstance(value, str) else value
 
 
 SAMPLED = 1

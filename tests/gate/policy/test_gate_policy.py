@@ -422,6 +422,9 @@ WRONG: list[tuple[str, str]] = [
 ]
 
 
+KEY = ".".join(["a"] * 30_000)
+
+
 @pytest.mark.parametrize(("text", "said"), WRONG, ids=[said[:40] for _, said in WRONG])
 def test_file_that_is_not_understood_is_refused_whole(text: str, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
@@ -429,6 +432,32 @@ def test_file_that_is_not_understood_is_refused_whole(text: str, said: str) -> N
     assert said in caught.value.message
     assert caught.value.message.startswith("policy.toml")
     assert caught.value.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{KEY}=1",
+        f"[{KEY}]",
+        f"[[{KEY}]]",
+        f"a={{{KEY}=1}}",
+        ".".join(["'a'"] * 15_000) + "=1",
+        r'"\"" . ' * 8_000 + "a=1",
+        f'a=\'\'\'"\'\'\'\'\'\nb="""\\""""""#\n{KEY}=1',
+    ],
+    ids=["key", "table", "tables", "inline", "quoted", "escaped", "behind texts"],
+)
+def test_key_of_very_many_parts_is_refused_before_it_is_parsed(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(PolicyError, match="a key of more than 50 parts"):
+        policy(text)
+    assert time.process_time() - began < 1
+
+
+def test_dots_in_texts_and_comments_are_no_parts_of_a_key() -> None:
+    dots, paths = "a." * 60, ", ".join(f"'{number}.*'" for number in range(60))
+    text = f'action = "ask"\npaths = [{paths}] # {dots}\nbecause = """\n{dots}\\""" {dots}"""'
+    assert len(policy(rule(text)).rules) == 1
 
 
 def test_misplaced_line_is_explained() -> None:

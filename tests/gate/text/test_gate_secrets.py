@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byleave.gate.text.secrets as secrets_module
-from byleave.gate import MASK_PREFIX, Gate, describe, mask_text, mask_value, shown_params
+from byleave.gate import MASK_PREFIX, Gate, describe, mask_start, mask_text, mask_value, shown_params
 from byleave.gate.text.render import full_text, quote
 from byleave.gate.text.secrets import MaskedStream, mask_arguments
 from byleave.protocol.approvals import call_digest
@@ -266,6 +266,21 @@ def test_what_a_stream_holds_back_is_bounded(unit: str) -> None:
         assert stream.held <= 80 * 1024
     assert LONG not in stream.end()
     assert size > 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 30_000), st.integers(1, 2000))
+def test_start_of_a_long_text_is_the_start_of_the_whole_masked_one(before: int, most: int) -> None:
+    text = "x " * (before // 2) + MULTILINE + " y" * 20_000
+    assert mask_start(text, most) == mask_text(text)[:most]
+
+
+@pytest.mark.parametrize(
+    "unit", [f"token={SECRET} ", f"{SECRET}\n", "-----BEGIN PRIVATE KEY-----\n" + (LONG * 4 + "\n") * 400]
+)
+def test_no_secret_is_left_where_the_start_of_a_text_is_cut(unit: str) -> None:
+    for shift in range(0, 300, 7):
+        assert LONG not in mask_start("x" * shift + " " + unit * 100, 20_000)
 
 
 def test_nothing_is_left_of_what_a_stream_drops() -> None:

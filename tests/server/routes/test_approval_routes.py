@@ -142,7 +142,7 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Server) -> No
     alice = server.user()
     project = await alice.project()
     leave = server.parts.presence.connect(ConnectedClient("laptop", project, declared=True, looks=True))
-    writer = server.user("alice", (Scope.AGENT,))
+    writer = server.user("alice", (Scope.AGENT,), agent="writer")
     calling = asyncio.create_task(writer.execute(project, "write_file", {"path": "a.txt", "content": "x"}))
     async with alice.feed(project, "client=laptop", last=0) as feed:
         asked = await feed.until("tool.inspection_request")
@@ -153,7 +153,7 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Server) -> No
     leave()
     call = (await calling).json
     for scopes in ((Scope.AGENT,), (Scope.AGENT, Scope.CHAT), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)):
-        agent = server.user("alice", scopes)
+        agent = server.user("alice", scopes, agent="writer")
         for eyes_only in ("change", "whole", "whole?reveal=true"):
             assert (await agent.get(f"/my/approvals/{call['approval_id']}/{eyes_only}")).status == 403, scopes
         [waiting] = (await agent.get("/my/approvals")).json["approvals"]

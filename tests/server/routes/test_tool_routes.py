@@ -182,6 +182,18 @@ async def test_an_agent_sees_no_question_of_an_agent_of_the_chat_whose_name_begi
     assert [one["id"] for one in (await code.get("/my/approvals")).json["approvals"]] == [own]
 
 
+@pytest.mark.promise("X23")
+async def test_agents_whose_tokens_name_none_are_strangers_to_each_other(server: Server) -> None:
+    alice, one, other = server.user(), server.user(scopes=AGENT), server.user(scopes=AGENT)
+    project = await alice.project()
+    call = (project, "write_file", {"path": "a.txt", "content": "x"})
+    asked = (await one.execute(*call, idempotency_key="1")).json
+    assert [len((await who.get("/my/approvals")).json["approvals"]) for who in (one, other)] == [1, 0]
+    assert (await other.get(f"/my/tools/{asked['tool_id']}")).status == 404
+    theirs = await other.execute(project, "write_file", {"path": "b.txt", "content": "y"}, idempotency_key="1")
+    assert (theirs.status, theirs.json["status"]) == (200, "awaiting_approval"), theirs.text
+
+
 async def test_call_in_an_unknown_or_foreign_session_is_404(server: Server) -> None:
     alice, bob = server.user(), server.user("bob")
     project, other = await alice.project(), await bob.project()

@@ -1,9 +1,9 @@
-"""Files of the workspace that a command would run: an approval shows them and is bound to them.
+"""Workspace files that a command would run: an approval shows them and is bound to them.
 
-`runs` names them from the line alone, so server and client name the same ones. Where a name could mean several files
-(`node app`, `python -m tool`) it names every file that would decide, also those that are missing now: one that appears
-later is a change like any other. What the files themselves load (imports, packages) is not named here. Nothing here
-looks at a disk. `UNKNOWN` stands for a line whose files cannot be told: nobody can look at it, so nobody approves it.
+`runs` names them from the line alone, so server and client name the same ones. If a name could mean several files
+(`node app`, `python -m tool`), it names every candidate, missing ones too: one that appears later is a change like any
+other. Files that these load (imports, packages) are not named. Nothing here touches the disk. `UNKNOWN` stands for a
+line whose files cannot be determined: nobody can inspect it, so nobody can approve it.
 """
 
 import posixpath
@@ -23,7 +23,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 UNKNOWN = (".",)
-"""A directory holds no content, so looking at it fails."""
+"""A directory has no content, so its inspection fails."""
 
 _PYTHON_FILES = (".py", ".pyw", ".pyc", ".pyz", ".zip")
 _PROFILER = ("", "-o --outfile -s --sort")
@@ -118,7 +118,7 @@ class Line(NamedTuple):
 
 
 def line_of(args: Sequence[str], reading: Reading) -> Line:
-    """A reading with the words of its subcommands in one row."""
+    """Flatten a reading and those of its subcommands into one line."""
     options: list[Option] = []
     operands = list(reading.operands)
     part: Reading | None = reading
@@ -126,7 +126,7 @@ def line_of(args: Sequence[str], reading: Reading) -> Line:
         options += [(said.spelled, said.value) for said in part.said]
         part = part.sub
         if part is not None and len(operands) == 1:
-            operands += part.operands  # where the command stops at its subcommand
+            operands += part.operands  # the command's own reading stops at its subcommand
     doubtful = any(value is None and not name.startswith("--no-") for name, value in reading.unknown)
     doubtful = doubtful or any(said.abbreviated for said in reading.said)
     return Line(args, options, operands, reading.rest, doubtful)
@@ -153,7 +153,7 @@ def changes_what_it_runs(program: str, line: Line) -> bool:
 
 
 def package_scripts(program: str, line: Line) -> tuple[str, ...] | None:
-    """The scripts of package.json that a line would run, in order; None: perhaps any of them."""
+    """The scripts of package.json that a line would run, in order; None if uncertain."""
     if program == "node":
         return tuple(line.values("--run")) or None
     npm = _npm_line(line.args) if program == "npm" else None
@@ -169,7 +169,7 @@ def _around(name: str) -> tuple[str, ...]:
 
 
 def _plain(path: str, workspace: str | None) -> str:
-    """A path from the workspace, without empty parts. `..` stays: behind a link it leads elsewhere than it looks."""
+    """Strip the workspace and empty parts from a path. `..` stays: behind a link it may lead elsewhere."""
     root = workspace.rstrip("/") if workspace else ""
     if root and path.startswith(root + "/"):
         path = path[len(root) :].lstrip("/")
@@ -243,7 +243,7 @@ def _pip_module(args: Sequence[str]) -> list[str]:
 
 
 def _local_packages(args: Sequence[str]) -> list[str]:
-    """Files that build a package pip takes from the workspace, and the lists of packages it reads."""
+    """Build files of the packages that pip takes from the workspace."""
     found: list[str] = []
     for arg in args:
         plain = arg.partition("[")[0]
@@ -253,10 +253,10 @@ def _local_packages(args: Sequence[str]) -> list[str]:
 
 
 def _module(name: str) -> list[str]:
-    """Paths where `python -m` looks for a module in the workspace, before it looks elsewhere."""
+    """Workspace paths where `python -m` looks for a module before it looks elsewhere."""
     parts = name.split(".")
     if not all(parts) or "/" in name:
-        return []  # no module is called that
+        return []  # not the name of a module
     path = "/".join(parts)
     found = [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
     for depth in range(1, len(parts)):
@@ -291,7 +291,7 @@ def _node(line: Line) -> Iterable[str]:
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
-    """Files node would load for a name: the file, the file with an ending, or what the directory says."""
+    """Files that node may load for a name: as it is, with an extension, or from its directory."""
     name = posixpath.normpath(name)  # as node does: by the text, whatever is a link
     if name.endswith(NODE_FILES):
         return [name]
@@ -350,19 +350,18 @@ def _npm(line: Line) -> Iterable[str]:
     names = ["package.json", ".npmrc"]
     packages: list[str] = []
     if subcommand not in _NPM_RUNS_SCRIPTS:
-        names.append("binding.gyp")  # built, and so run, where there is one
+        names.append("binding.gyp")  # npm builds, and so runs, one that exists
         packages = [path for word in npm.words[1:] if (path := local_package(word)) is not None]
     elif _npm_script(npm) in ("start", "restart"):
-        names.append("server.js")  # what `npm start` runs without a script of that name
+        names.append("server.js")  # run by `npm start` if there is no script of that name
     directories = npm.values("-C", "--prefix")
     members = npm.values("-w", "--workspace")
     given = {name for name, _ in npm.options}
     elsewhere = given & _NPM_CHOOSES or (subcommand in _NPM_RUNS_SCRIPTS and given & _NPM_ELSEWHERE)
     if elsewhere or len(directories) + bool(members) > 1 or (directories and packages):
         return UNKNOWN
-    if not all(map(_is_plain_path, [*directories, *members, *packages])) or not all(
-        map(_MEMBER_PATH.fullmatch, members)
-    ):
+    are_plain = all(map(_is_plain_path, [*directories, *members, *packages]))
+    if not are_plain or not all(map(_MEMBER_PATH.fullmatch, members)):
         return UNKNOWN
     found = [path for directory in directories or [""] for path in _join(directory, *names)]
     found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]

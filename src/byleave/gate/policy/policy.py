@@ -34,6 +34,13 @@ MOST_COMPARED = 20_000
 """Most comparisons for one call: patterns times names."""
 MAX_FINDINGS = 20
 """Most findings for one call; the strictest are kept."""
+MAX_DOTS = 50
+"""Most dots between the keys of a line: the parser's time grows with their square."""
+_TEXT_OR_COMMENT = re.compile(
+    r'''"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|\'{3}.*?(?:\'{3,5}|\Z)|"(?:\\.|[^"\\\n])*+"?|\'[^\'\n]*+\'?|#[^\n]*+''',
+    re.DOTALL,
+)
+"""What holds no dot of a key. One without an end goes to the end: the parser does not read on behind it either."""
 
 
 class PolicyError(CallerError):
@@ -295,6 +302,10 @@ class _Reader:
         text = text.replace("\r\n", "\n")
         if hidden_in_prose(text) is not None:
             raise self.wrong("It holds an invisible character.", "a rule must be what it looks like: remove it")
+        if any(line.count(".") > MAX_DOTS for line in _TEXT_OR_COMMENT.sub("", text).split("\n")):
+            raise self.wrong(
+                f"A line has a key of more than {MAX_DOTS} parts.", "no key here has a dot: see docs/policy.md"
+            )
         try:
             return tomllib.loads(text)
         except RecursionError:

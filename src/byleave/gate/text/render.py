@@ -1,12 +1,11 @@
-"""What people are shown: calls in plain words, and what a write would change, with nothing hidden or cut off.
+"""Render calls and file changes for people, hiding and cutting nothing without saying so.
 
-Made from the parameters and from what the machine saw, never from what an agent says about them. Of what looks like a
-secret only what could not act is masked, and a mask says how much it covers (`cover_inert`). Characters that a screen
-obeys or that nobody sees come out as `\\x1b` or `\\u{202e}`; long padding is collapsed and said so; every argument has
-its own quotes.
+The text comes from the parameters and from what the machine saw, never from what an agent says about them. A secret is
+masked only if it could not act, and the mask says how much it covers (`cover_inert`). Characters that a terminal obeys
+or nobody sees appear as `\\x1b` or `\\u{202e}`; long padding is collapsed and counted; every argument is quoted.
 
-Both texts of a difference are whole or not there at all, since half a file shows a difference that is none; `note` says
-what is not shown and why. A secret is masked on both sides, so a change inside one does not show: that is said too.
+A difference holds each text whole or not at all, since half a file would show false changes; `note` says what is not
+shown and why. Secrets are masked on both sides, so a change inside one does not show; `note` says that too.
 """
 
 import hashlib
@@ -28,8 +27,8 @@ from .secrets import MASK_PREFIX, Cover, cover, cover_inert, cover_nothing, mask
 MAX_SHOWN_CONTENT = 16 * 1024
 _EDGE = MAX_SHOWN_CONTENT // 2
 _CONTEXT = 64 * 1024
-"""How much around a shown piece is looked at for secrets that begin or end outside it."""
-_MASK_WHOLE = 256 * 1024
+"""Characters around a shown piece that are searched for secrets which cross its edge."""
+_MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_REASONS = 5
 MAX_TOLD_CONTENT = 300
 
@@ -42,18 +41,18 @@ _PADDING_IN_LINES = re.compile(rf"(?<![{_BLANKS}\n])[{_BLANKS}]{{{_MUCH},}}|[{_B
 _UNSEEN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}", re.DOTALL)
 _EMPTY_LINES = re.compile(rf"\n(?:(?:(?!\n)[{_BLANKS}{HIDDEN_CLASS}])*+\n){{7,}}", re.DOTALL)
 _REPEATED = re.compile(rf"([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
-# Within quotes. A blank that is not the keyboard's looks like one that is.
+# Within quotes. Other blanks look like an ordinary space.
 _LONG_RUN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}|([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
 _SPELLED_OUT = re.compile(f"[{_OTHER_BLANKS}{HIDDEN_CLASS}]")
 _HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])[{HIDDEN_CLASS}]")
-# What has no business in a file of text. Joiners and variation selectors have: emoji and some scripts need them.
+# Characters that do not belong in a text file. Joiners and variation selectors do: emoji and some scripts need them.
 _TRICK = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\U000e0000-\U000e007f]|\r(?!\n)"
 )
 
 
 def safe_text(text: str, *, lines: bool = False) -> str:
-    """Text that shows all it holds and moves no cursor. `lines` keeps line ends and tabs, for output and content."""
+    """Make text safe to print: hidden and control characters are spelled out. `lines` keeps line ends and tabs."""
     if text.isascii() and text.isprintable() and " " * _MUCH not in text:
         return text
     if lines:
@@ -71,11 +70,10 @@ def _blanks(found: re.Match[str]) -> str:
 
 
 def quote(text: str, cover: Cover = cover_inert) -> str:
-    r"""One argument between quotes, so that its ends are visible; secrets masked.
+    r"""Quote one argument, so that its ends are visible; mask its secrets.
 
-    Beside those, two different texts never look the same: a backslash that was written is always doubled, so that one
-    alone says that something is spelled out: `\n` is a line end, `\\n` a backslash and an n. Long runs of what nobody
-    sees are told as `\[2000 spaces]`.
+    Apart from masks, two different texts never look the same. A written backslash is always doubled, so a single one
+    marks an escape: `\n` is a line end, `\\n` a backslash and an n. Long invisible runs appear as `\[2000 spaces]`.
     """
     shown = mask_text(text, cover).replace("\\", "\\\\").replace("'", "\\'")
     if not (shown.isascii() and shown.isprintable() and " " * _MUCH not in shown):
@@ -87,16 +85,16 @@ def quote(text: str, cover: Cover = cover_inert) -> str:
 def _run(unseen: str) -> str:
     if unseen.count(unseen[0]) == len(unseen):
         return f"{len(unseen)} spaces" if unseen[0] == " " else f"{len(unseen)} times {escaped(unseen[0])}"
-    # Of which kinds, and in which order, would be as long as the run itself.
+    # Spelling out a mixed run would take as long as the run itself.
     digest = hashlib.sha256(unseen.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{len(unseen)} blank or hidden characters, SHA-256 {digest}"
 
 
 def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str:
-    """What would happen, in one to a few lines, safe to print."""
+    """Describe what a call would do, in one to a few lines, safe to print."""
     describer = _DESCRIBERS.get(tool_name)
     if describer is None or params is None:
-        # The gate has spelled such a name out already.
+        # The gate has already escaped such a name.
         lines = [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
     else:
         lines = [describer(params), *_content(tool_name, params, verdict), *_notes(tool_name, params)]
@@ -108,7 +106,7 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict) -> str
 
 
 def _content(tool_name: str, params: JsonObject, verdict: Verdict) -> list[str]:
-    """What a dangerous write writes, when that is short: all of it, never a part."""
+    """The content of a HIGH write, if it is short: all of it, never a part."""
     content = params.get("content")
     if tool_name != "write_file" or verdict.level is not VerdictLevel.HIGH or not isinstance(content, str):
         return []
@@ -116,7 +114,7 @@ def _content(tool_name: str, params: JsonObject, verdict: Verdict) -> list[str]:
 
 
 def _notes(tool_name: str, params: JsonObject) -> list[str]:
-    """What a person should know of a call whatever the gate thinks of it."""
+    """Notes on a call that a person should see whatever its level."""
     notes = [
         f"Note: {quote(name)} mixes alphabets; it may not be what it looks like. One letter is {_letter(letter)}."
         for name in _names(params)
@@ -235,7 +233,7 @@ def full_text(tool_name: str, params: JsonObject, *, reveal: bool = False) -> st
 
 
 def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:
-    """Parameters for the record, with `cover_inert` for a question: masked, long content shortened and said so."""
+    """Mask parameters for the record, or with `cover_inert` for a question; shorten long content and say so."""
     content = params.get("content")
     if tool_name != "write_file" or not isinstance(content, str) or len(content) <= MAX_SHOWN_CONTENT:
         return _masked(tool_name, params, cover)
@@ -255,10 +253,10 @@ def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
         return {"withheld": masked}
     shown = cast("JsonObject", masked)
     if cover in (cover_inert, cover_nothing) and isinstance(params.get("path"), str):
-        shown = {**shown, "path": whole_characters(params["path"])}  # it says which file, whatever it looks like
+        shown = {**shown, "path": whole_characters(params["path"])}  # never masked: it names the file
     command, args = params.get("command"), params.get("args")
     if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
-        # What an argument means depends on the command: `-p` of one is a port, of another a password.
+        # The command decides what an argument means: `-p` of one is a port, of another a password.
         return {**shown, "args": mask_arguments([command, *args], cover)[1:]} if args else shown
     return shown
 
@@ -287,20 +285,20 @@ _MAX_NOTE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write, as far as it is known."""
+    """The known parts of a write."""
 
     path: str
     append: bool
     content: str | None
-    """What would be written; None when it is not all at hand."""
+    """The content to write; None if not all of it is at hand."""
     seen: SeenFile | None
-    """What a machine saw at the path; None: none has looked."""
+    """The file that a machine saw at the path; None if none has looked."""
     text: str | None
-    """What the file holds now, masked; None where it is not shown."""
+    """The current text of the file, masked; None if it is not shown."""
 
 
 def write_change(write: Write) -> ShownChange:
-    """Before and after."""
+    """Show a write as the text before and after, with notes on what is not shown."""
     notes: list[str] = []
     before = _before(write, notes)
     after = _after(write, before, notes)
@@ -359,7 +357,7 @@ def _safe(text: str | None, notes: list[str]) -> str | None:
 
 
 def _differs(write: Write) -> bool:
-    """True if the content really changes, by what the machine saw and not by what is shown."""
+    """True if the content really changes, by the seen digest and not by the masked text."""
     if write.append or write.content is None or write.seen is None:
         return bool(write.content)
     raw = write.content.encode("utf-8", "surrogatepass")

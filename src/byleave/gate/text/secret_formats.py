@@ -1,12 +1,12 @@
-"""Secrets known by their form, by the place they stand in, or by the name before them.
+"""Find secrets by their form, by their place, or by the name before them.
 
 By form or place: provider keys, headers, URLs, key blocks, command lines. Every rule has a needle, a plain text that
 must occur before its pattern is tried, and a pattern that is bounded or anchored on a literal: text without secrets
 costs a few plain searches, hostile text linear time. A rule must never fit a hash, a UUID or a lock file.
 
 By name: `API_TOKEN=…`, `"password": "…"`, `<password>…</password>`, `name:`/`value:`. A name alone does not make a
-secret: code about passwords is full of such names. What stands behind one is masked when it looks like a value (a
-literal, a setting) and left alone when it looks like code, a type, prose or a placeholder.
+secret: code about passwords is full of such names. The text after one is masked if it looks like a value (a literal, a
+setting), and left alone if it looks like code, a type, prose or a placeholder.
 """
 
 import re
@@ -17,28 +17,28 @@ from functools import cache, cached_property, lru_cache
 MASK_PREFIX = "[masked:"
 
 Cover = Callable[[str, str], str]
-"""What stands in the place of a secret: from its kind and its value."""
+"""Returns the replacement for a secret, given its kind and value."""
 
 _INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
-"""Signs that no shell, interpreter or template acts on. Everything else may be code, and so may what `!` begins."""
+"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`."""
 _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
-"""In an address also signs that decide which part of it is the host."""
+"""For addresses: also without the characters that decide which part is the host."""
 
 _BY_PLACE = frozenset({"option", "password", "token", "secret", "key", "credential"})
 NO_NAME = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=[^0-9]*[0-9])[A-Za-z0-9_]{12,}")
-"""Letters of both cases and digits, no other sign: no package, host or path is spelled so."""
+"""Letters of both cases with digits, and nothing but `_` besides: no package, host or path is spelled so."""
 
 _NAMES_CODE = re.compile(r"[/:@]|^[A-Za-z_][\w-]*(?:\.[\w-]+)+$")
 """A path, address, package with its version, or module: `"reset-password": "tools/x1"` is a script that runs."""
 
 
 def cover(kind: str, value: str) -> str:
-    """For the model, the record of results and logs: nothing of a secret is left."""
+    """Cover all of a secret: for the model, recorded results and logs."""
     return f"{MASK_PREFIX}{kind}]"
 
 
 def cover_inert(kind: str, value: str) -> str:
-    """For calls, which people decide about: only what could not be code is covered, and its length is said."""
+    """Cover only what could not be code, and say its length: for calls that people decide about."""
     inert = _INERT_BEFORE_HOST if kind == "url-password" else _INERT
     if not inert.fullmatch(value) or (kind in _BY_PLACE and _NAMES_CODE.search(value)):
         return value
@@ -46,13 +46,13 @@ def cover_inert(kind: str, value: str) -> str:
 
 
 def cover_word(kind: str, value: str) -> str:
-    """As `cover_inert`, for one argument of a command: it may be a path, a package, a branch or a script, whatever name
-    it holds. So only a key that its own form tells is covered."""
+    """As `cover_inert`, for one argument of a command: it may name a path, package, branch or script, so only keys
+    known by their own form are covered."""
     return value if kind in _BY_PLACE or kind in _BY_WORDS else cover_inert(kind, value)
 
 
 def cover_nothing(kind: str, value: str) -> str:
-    """For a person who asked to see what is masked in a call they decide about."""
+    """Cover nothing: for a person who asked to see what is masked in a call they decide about."""
     return value
 
 
@@ -65,7 +65,7 @@ class Format:
     source: str
     flags: int = 0
     also: str = ""
-    """A second needle, for forms that mean something only in its company; looked for in the lower-case text."""
+    """A second needle, without which the form means nothing; searched for in the lower-case text."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -97,7 +97,7 @@ PLACEHOLDER = re.compile(
     r"process\.env|os\.environ|env\.|ENV\[|https?://",
     re.IGNORECASE,
 )
-"""What people write where a secret will stand."""
+"""Text that people write in place of a secret."""
 
 _REST_OF_MASK = re.compile(r"[a-z0-9-]{1,40}(?:, [0-9]{1,9} characters?)?\]")
 """`url-token]` of `https://[masked:url-token]@host`: its colon does not make it a user and a password."""
@@ -109,13 +109,13 @@ _END = r"(?![A-Za-z0-9+=])"
 
 
 def _key(kind: str, prefix: str, body: str) -> Format:
-    # The look behind comes after the literal: a pattern that begins with one is searched for much faster.
+    # The lookbehind follows the literal: a search is much faster if the pattern begins with a literal.
     before = rf"(?<![A-Za-z0-9]{re.escape(prefix)})"
     return Format(kind, prefix, f"{re.escape(prefix)}{before}{body}")
 
 
 def _bare(kind: str, prefix: str, body: str) -> Format:
-    """A prefix that base64 text may hold by chance: nothing of that kind may touch it."""
+    """A key whose prefix may occur in base64 by chance: no base64 character may touch it."""
     before = rf"(?<![A-Za-z0-9+]{re.escape(prefix)})"
     return Format(kind, prefix, f"{re.escape(prefix)}{before}{body}{_END}")
 
@@ -214,7 +214,7 @@ _BARE: tuple[tuple[str, str, str], ...] = (
     ("twilio-key", "SK", "[0-9a-f]{32}"),
 )
 
-# What stands between the lines of a key: line ends, quotes, and what `cat -n` and `grep -n` put before each line.
+# Text between the lines of a key: line ends, quotes, and the prefixes of `cat -n` and `grep -n`.
 _BETWEEN = r"(?:(?<=\n)(?:[\w./-]{0,120}[:-])?\ {0,8}[0-9]{1,7}[:\t-]|\\[rn]|[\s\"'+,])*+"
 _KEY_LINES = (
     rf"({_BETWEEN}(?:(?:[A-Za-z0-9+/=_]{{16,}}+|(?:Proc-Type|DEK-Info|Version|Comment)[^\n]{{0,200}}\n)"
@@ -273,14 +273,14 @@ _PLACES = (
     Format("password-hash", "{SSHA}", r"\{SSHA\}[A-Za-z0-9+/]{32,64}={0,2}"),
 )
 
-# A flag (`--no-token`, `--ask-password`) takes no value: what stands behind it is something else.
+# A flag (`--no-token`, `--ask-password`) takes no value: the next argument is something else.
 _OPTION = r"--(?!no-|ask-|use-|without-|skip-)[a-z0-9-]{0,40}?(?:password|passwd|passphrase|token|secret|api-?key)"
 OPTION_NAME = re.compile(rf"{_OPTION}|--?pass", re.IGNORECASE)
-"""An option whose value is a secret, spelled alone."""
+"""An option whose value is a secret, without that value."""
 
 
 def _rest(word: str) -> str:
-    """The rest of a command line, but not past another one: so that no text is looked at twice."""
+    """Pattern of the rest of a command line, up to the same command again: no text is scanned twice."""
     return rf"(?:[^\n|;&\\{word[0]}]|\\\n|{word[0]}(?!{word[1:]})){{0,300}}?"
 
 
@@ -347,8 +347,8 @@ _KEYS: tuple[Format, ...] = (
     *(_key(kind, prefix, body) for kind, prefixes, body in _PREFIXED for prefix in prefixes.split()),
     *(_bare(kind, prefix, body) for kind, prefixes, body in _BARE for prefix in prefixes.split()),
 )
-# Prefixes are not looked for in the whole text but around long runs behind the last sign they hold: a hundred plain
-# searches in little text are quicker than in much.
+# Prefixes are searched for only around long runs after their last sign, not in the whole text: a hundred plain
+# searches are faster in little text.
 _RUNS = {
     "_": re.compile(r"_[A-Za-z0-9+/_-]{16}"),
     "-": re.compile(r"-[A-Za-z0-9_.-]{16}"),
@@ -365,12 +365,12 @@ def _last_sign(prefix: str) -> str:
 _KEYS_BY_SIGN = tuple((sign, tuple(form for form in _KEYS if _last_sign(form.needle) == sign)) for sign in _RUNS)
 _SHORTEST_KEY = 20
 _ANYWHERE = (*(form for form in _KEYS if not _last_sign(form.needle)), *_PLACES)
-"""Formats whose needle is looked for in the whole text as it is."""
+"""Formats whose needle is searched for in the whole text as it is."""
 _LETTERS = tuple(sorted({letter for form in (*_ANYWHERE, *_WORDS) for letter in form.needle}))
 
 
 def mask_formats(text: str, lower: str, cover: Cover) -> str:
-    """The text without secrets that are known by their form; `lower` is the text in lower case."""
+    """Mask secrets that are known by their form; `lower` is the text in lower case."""
     masked = text
     if len(text) >= _SHORTEST_KEY:
         for sign, forms in _KEYS_BY_SIGN:
@@ -378,7 +378,7 @@ def mask_formats(text: str, lower: str, cover: Cover) -> str:
                 for form in forms:
                     if form.needle in around:
                         masked = form.mask(masked, cover)
-    # Looking for one letter takes a fiftieth of the time that looking for a word takes, and most texts lack some.
+    # Searching for a letter takes a fiftieth of the time of a word, and most texts lack some letters.
     anywhere, words = _possible("".join([letter for letter in _LETTERS if letter in text or letter in lower]))
     for form in anywhere:
         if form.needle in text and form.also in lower:
@@ -391,7 +391,7 @@ def mask_formats(text: str, lower: str, cover: Cover) -> str:
 
 @lru_cache(maxsize=1024)
 def _possible(letters: str) -> tuple[tuple[Format, ...], tuple[Format, ...]]:
-    """The formats whose needle is made of these letters: in the text as it is, and in lower case."""
+    """Formats whose needle has only these letters: for the text as it is, and for lower case."""
     there = set(letters)
     return (
         tuple(form for form in _ANYWHERE if there.issuperset(form.needle)),
@@ -400,7 +400,7 @@ def _possible(letters: str) -> tuple[tuple[Format, ...], tuple[Format, ...]]:
 
 
 def _around(text: str, sign: str) -> str:
-    """The parts of a text in which prefixes with this sign may stand."""
+    """The parts of a text where prefixes with this sign may occur."""
     runs = _RUNS[sign].finditer(text)
     return "\n".join([text[max(0, run.start() - _REACH) : run.end() + 4] for run in runs])
 
@@ -414,9 +414,9 @@ _AFTER = (
 
 @cache
 def _hits(word: str) -> re.Pattern[str]:
-    """In lower-case text: a telling word with something behind it that may give it a value.
+    """Pattern for lower-case text: a telling word followed by what may give it a value.
 
-    Compiled when the word is first met: it takes longer than all else in loading the gate.
+    Compiled on first use: it takes longer than everything else in loading the gate.
     """
     return re.compile(word + _AFTER)
 
@@ -504,7 +504,7 @@ class _Named:
 
 
 def mask_named(text: str, lower: str, cover: Cover) -> str:
-    """The text with values behind telling names masked; `lower` is the text in lower case, of the same length."""
+    """Mask values after telling names; `lower` is the text in lower case, of the same length."""
     pieces: list[str] = []
     done = 0
     for at in _places(lower):
@@ -526,12 +526,12 @@ def telling_field(name: str) -> bool:
 
 
 def _places(lower: str) -> list[int]:
-    """Where telling words with a value stand, in order."""
+    """Sorted positions of telling words that have a value."""
     return sorted({hit.start() for word in _NAME_WORDS if word in lower for hit in _hits(word).finditer(lower)})
 
 
 def _named(text: str, at: int) -> _Named | None:
-    """The whole name at a telling word; None when nothing behind it would be taken for a secret."""
+    """The whole name at a telling word; None if nothing after it would count as a secret."""
     match = next((found for form in _FORMS if (found := form.match(text, at)) is not None), None)
     if match is None:
         return None
@@ -551,7 +551,7 @@ def _named(text: str, at: int) -> _Named | None:
 
 
 def _value(text: str, named: _Named) -> re.Match[str] | None:
-    """What stands behind a name, if it may be a value at all."""
+    """The text after a name, if it may be a value at all."""
     at = named.match.end()
     if PLACEHOLDER.match(text, at):
         return None
@@ -586,7 +586,7 @@ def _is_secret(text: str, named: _Named, found: re.Match[str]) -> bool:
         return False  # `META_KEY = "some/name"`
     quoted = group not in ("bare", "setting")
     if named.upper and named.glued and password and quoted:
-        return True  # a setting: what looks like prose or a number there is a password all the same
+        return True  # in a setting, even prose or a number is a password
     if _PLAIN_VALUE.fullmatch(value):
         return password and value.isdigit() and len(value) >= 6
     if group == "setting":

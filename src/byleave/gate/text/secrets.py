@@ -1,17 +1,16 @@
-"""Masks secrets in text and JSON before they reach the model, the record, a log or a screen.
+"""Mask secrets in text and JSON before they reach the model, the record, a log or a screen.
 
-Secrets are known by their form (`secret_formats`), by the name before them, or as the data of a
-Kubernetes Secret. The cost is linear whatever the text. If masking itself fails, the text is withheld, never passed on
-raw: that is a property of the functions here, so that no caller has to think of it.
+Secrets are known by their form (`secret_formats`), by the name before them, or as the data of a Kubernetes Secret. The
+cost is linear whatever the text. If masking fails, the functions here withhold the text and never pass it on raw, so
+no caller has to handle that.
 
-What a person decides about is masked with `cover_inert`: a mask never hides anything that could act, and says how many
-characters it hides.
+Calls that a person decides about are masked with `cover_inert`: a mask never hides anything that could act, and says
+how many characters it hides.
 
-Masks a text that comes in pieces, so that a secret which straddles two of them is not passed on in halves.
-
-A line is held back until it ends, a private key until its last line; a line without end leaves in parts that are cut
-where no secret stands. What already left is remembered for a while: it may say what the next line means (`machine`,
-`login`, then `password`). Memory is bounded. If masking fails, the piece is withheld.
+`MaskedStream` masks text that arrives in pieces, so a secret across two of them does not leak in halves. It holds a
+line back until its end and a private key until its last line; longer ones leave in parts, cut where no known secret
+stands. It remembers the text before, which may explain the next line (`machine`, `login`, then `password`). Its memory
+is bounded.
 """
 
 import re
@@ -42,6 +41,7 @@ __all__ = [
     "cover_inert",
     "cover_nothing",
     "mask_arguments",
+    "mask_start",
     "mask_text",
     "mask_value",
 ]
@@ -52,7 +52,7 @@ SHORTEST = 8
 SHORT = 256
 _FOR_PEOPLE = (cover_inert, cover_word)
 _SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
-"""Without any of this no rule fits: for names and paths, which are many and short."""
+"""No rule fits a short text without any of these: a shortcut for names and paths, which are many."""
 
 _CONTROL_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}+[ -/]{0,8}+[@-~]|\x1b\][^\x07\x1b\n]{0,2048}+(?:\x07|\x1b\\)"
@@ -71,7 +71,7 @@ _MANIFEST_JSON = re.compile(r"\"kind\"\s{0,8}:\s{0,8}\"Secret\"")
 _MANIFEST_JSON_DATA = re.compile(r"\"(?:data|stringData)\"\s{0,8}:\s{0,8}\{[^{}]{1,100000}+\}")
 _JSON_ENTRY = re.compile(r"(:\s{0,8}\")([^\"\n]{3,}+)(?=\")")
 
-# Options of commands whose value is a secret: glued to the option, or the argument behind it.
+# Command options whose value is a secret: glued to the option, or the next argument.
 _GLUED = {"mysql": "-p", "mysqldump": "-p", "mysqladmin": "-p", "mariadb": "-p", "sshpass": "-p"}
 _APART = {
     "sshpass": ("-p",),
@@ -82,11 +82,11 @@ _APART = {
     "curl": ("-u", "-U", "--user", "--proxy-user"),
 }
 _HAND_ON = frozenset({"python", "python3", "node"})
-"""Know all their own options, and hand the others on to a script: what follows one is never theirs to look up."""
+"""They know all their options and pass others to a script: they never look up the value of such a one by name."""
 _HAND_OVER = frozenset({"cargo", "npm"})
-"""What follows `--` is for another program; with the others it is a path."""
+"""They pass what follows `--` to another program; for other commands it is a path."""
 _ASSIGN = frozenset({"env", "make"})
-"""A word `TOKEN=x` is an assignment, unless an option takes it."""
+"""They read `TOKEN=x` as an assignment, unless it is the value of an option."""
 _NAME_NO_FILE = frozenset({"curl", "echo", "wget"})
 _TAKES_NEXT = re.compile(r"-[A-Za-z]+")
 _PYTHON_TAKES_NEXT = re.compile(r"-[A-Za-z]*[WX]")
@@ -95,9 +95,9 @@ _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTAL
 
 
 def mask_text(text: str, cover: Cover = cover) -> str:
-    """The text with what looks like a secret replaced by `[masked:…]`; the same object when there is nothing.
+    """Replace what looks like a secret by `[masked:…]`; return the same object if there is none.
 
-    Half a character (a lone surrogate) becomes U+FFFD: what is masked is what gets written and sent.
+    A lone surrogate becomes U+FFFD, so the masked text is the text that gets written and sent.
     """
     try:
         return _mask(text, cover)
@@ -106,7 +106,7 @@ def mask_text(text: str, cover: Cover = cover) -> str:
 
 
 def mask_value(value: Any, cover: Cover = cover) -> Any:
-    """As `mask_text` for every text in a JSON value; values under names such as `password` are masked whole."""
+    """Mask every text in a JSON value; values under names such as `password` are masked whole."""
     try:
         return _mask_value(value, 0, cover)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw value must not pass
@@ -114,7 +114,7 @@ def mask_value(value: Any, cover: Cover = cover) -> Any:
 
 
 def mask_arguments(args: list[str], cover: Cover = cover) -> list[str]:
-    """A command and its arguments, masked one by one, by what stands before each and by what the command is."""
+    """Mask a command and its arguments one by one, by the command and the option before each."""
     try:
         return _mask_command(args, cover)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw arguments must not pass
@@ -127,7 +127,7 @@ def _mask(text: str, cover: Cover) -> str:
     if len(text) < SHORTEST or (len(text) < SHORT and not _SUSPECT.search(text)):
         return text
     if ("\x1b" in text or "\x9b" in text) and cover not in _FOR_PEOPLE:
-        # Colours stand between a name and its value, and touch the key they highlight. Whoever decides sees them all.
+        # Colours split a name from its value and touch the key they highlight. People who decide see them all.
         plain = _CONTROL_SEQUENCE.sub("", text)
         masked = _mask_plain(plain, cover)
         if masked != plain:
@@ -145,13 +145,13 @@ def _mask_plain(text: str, cover: Cover) -> str:
 
 
 def _lower(text: str) -> str:
-    """In lower case and of the same length; one letter, the dotted capital I, would become two."""
+    """Lower case of the same length: the dotted capital I would become two characters."""
     lower = text.lower()
     return lower if len(lower) == len(text) else text.replace("\u0130", "I").lower()
 
 
 def _mask_manifest(text: str, cover: Cover) -> str:
-    """A Kubernetes Secret: whatever its entries are called, all of them are secret."""
+    """Mask all entries of a Kubernetes Secret, whatever their names."""
     if _MANIFEST.search(text):
         parts = text.split("\n---")
         block = partial(_mask_block, cover)
@@ -173,7 +173,7 @@ def _mask_entry(cover: Cover, entry: re.Match[str]) -> str:
     if len(bare) < 3 or PLACEHOLDER.match(bare):
         return entry.group()
     covered = cover("secret", bare)
-    return name + value.replace(bare, covered, 1)  # with its quotes: they may end what began before
+    return name + value.replace(bare, covered, 1)  # keep the quotes: they may close an earlier one
 
 
 def _mask_value(value: Any, depth: int, cover: Cover) -> Any:
@@ -196,7 +196,7 @@ def _mask_field(key: str, value: Any, depth: int, cover: Cover) -> Any:
 
 
 def _mask_list(values: list[Any] | tuple[Any, ...], depth: int, cover: Cover) -> list[Any]:
-    """Items of a list; one behind an option such as `--token` is what the option says it is."""
+    """Mask the items of a list; one after an option such as `--token` is its value."""
     masked: list[Any] = []
     before: Any = None
     for item in values:
@@ -222,14 +222,14 @@ def _mask_command(args: list[str], cover: Cover) -> list[str]:
 
 
 def _mask_asked(command: str, args: list[str]) -> list[str]:
-    """Arguments for who decides: what a person sees is what runs, so a word that may name it is shown."""
+    """Mask arguments for a person who decides: they must see what runs, so words that may name it are shown."""
     end = args.index("--") if "--" in args and command not in _HAND_OVER else len(args)
     masked = [_mask_argument(command, args, at) for at in range(end)]
     return masked + [_mask(word, cover_word) for word in args[end:]]
 
 
 def _mask_argument(command: str, args: list[str], at: int) -> str:
-    """One argument; a text, an assignment, an option with its value and what stands behind one may hold a secret."""
+    """Mask one argument; a word that may name a file or package is masked only if its form is a key's."""
     word, before = args[at], args[at - 1] if at else ""
     if _told_by_option(command, args, at):
         return cover_inert("option", word)
@@ -240,9 +240,9 @@ def _mask_argument(command: str, args: list[str], at: int) -> str:
 
 
 def _told_by_option(command: str, args: list[str], at: int) -> bool:
-    """True if the option before an argument says for sure that it is a secret.
+    """True if the option before an argument makes it a secret for certain.
 
-    A program that does not know the option takes what follows for a package; and in `-W --token x.py` it is a value.
+    A program that does not know the option takes the argument for a package; in `-W --token x.py` it is a value.
     """
     if at < 2 or not OPTION_NAME.fullmatch(args[at - 1]) or args[at][:1] in ("", "-"):
         return False
@@ -258,7 +258,7 @@ def _mask_login(argument: str, cover: Cover) -> str:
 
 
 MAX_HELD = 64 * 1024
-"""A line, or a key, longer than this leaves in parts."""
+"""A line or key longer than this leaves in parts."""
 REMEMBERED = 4096
 _LONGEST_SECRET = 4096
 _TRIES = 16
@@ -266,7 +266,7 @@ _KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
 
 
 class MaskedStream:
-    """One stream of text: `feed` gives what may leave, masked; `end` gives the rest."""
+    """Mask one stream of text: `feed` returns what may leave, `end` the rest."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -274,11 +274,11 @@ class MaskedStream:
 
     @property
     def held(self) -> int:
-        """How many characters wait for the end of their line."""
+        """Number of characters that wait for the end of their line."""
         return len(self._held)
 
     def feed(self, text: str) -> str:
-        """Take a piece; gives back, masked, what can no longer be part of a secret to come."""
+        """Add a piece; return, masked, the text that can no longer be part of a later secret."""
         text = self._held + text
         at = _end_of_lines(text)
         if len(text) - at > MAX_HELD:
@@ -287,12 +287,12 @@ class MaskedStream:
         return self._pass_on(text[:at])
 
     def end(self) -> str:
-        """No more comes: the rest, masked."""
+        """Return the rest, masked: no more text comes."""
         text, self._held = self._held, ""
         return self._pass_on(text)
 
     def drop(self) -> None:
-        """Forget what is held: its end will never be known."""
+        """Forget the held text: its end will never be known."""
         self._held = ""
 
     def _pass_on(self, text: str) -> str:
@@ -303,12 +303,23 @@ class MaskedStream:
         known = mask_text(before)
         if WITHHELD in (whole, known):
             return f"{WITHHELD}\n"
-        # What came before is there to explain; when masking changed it, the new text has to speak for itself.
+        # The text before gives context only. If it is masked differently now, mask the new text alone.
         return whole[len(known) :] if whole.startswith(known) else mask_text(text)
 
 
+def mask_start(text: str, most: int, cover: Cover = cover) -> str:
+    """The first `most` characters of the masked text, at a cost that does not grow with its length.
+
+    The text is cut where no secret stands, and to `most` after masking: half a secret no longer looks like one.
+    """
+    start = text[: most + 4 * _LONGEST_SECRET]
+    if len(start) < len(text):
+        start = start[: _safe_cut(start)]
+    return mask_text(start, cover)[:most]
+
+
 def _end_of_lines(text: str) -> int:
-    """Where the last whole line ends; a private key counts as one line, from its first to its last."""
+    """The end of the last whole line; a private key counts as one line, from its first to its last."""
     at = text.rfind("\n") + 1
     key = text.rfind(_KEY_BEGINS, 0, at)
     while key >= 0 and text.find(_KEY_ENDS, key, at) < 0:
@@ -318,7 +329,7 @@ def _end_of_lines(text: str) -> int:
 
 
 def _safe_cut(text: str) -> int:
-    """Where an endless line may be cut: at a blank on both sides of which masking sees what it sees in the whole."""
+    """The position of a blank where cutting an endless line does not change what is masked."""
     at = len(text) - _LONGEST_SECRET
     for _ in range(_TRIES):
         at = max(text.rfind(blank, 0, at) for blank in " \t\n,;")
@@ -327,5 +338,5 @@ def _safe_cut(text: str) -> int:
         left, right = text[at - _LONGEST_SECRET : at], text[at : at + _LONGEST_SECRET]
         if mask_text(left) + mask_text(right) == mask_text(left + right):
             return at
-    # Nothing but one long word: no known secret is that long.
+    # Only one long word: no known secret is that long.
     return len(text) - _LONGEST_SECRET

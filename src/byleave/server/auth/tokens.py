@@ -1,16 +1,15 @@
-"""Who is asking: tokens verified, made and remembered.
+"""Verify, issue and cache tokens, and check the page's key.
 
-The user comes from a signed token and from nowhere else. A token must say who (`sub`) and until when (`exp`); what it
-may do is in `scope`. An agent's token never approves, whatever else it carries, and never executes: such a token is
-neither made nor accepted. An agent is its token: its name and the most its mode may be are claims of it. Tokens are
-never logged; verified ones are remembered by their digest until they expire.
+The user comes from a signed token and from nowhere else. A token must say who (`sub`) and until when (`exp`); `scope`
+lists what it may do. An agent's token never approves, whatever else it carries. A token with both `agent` and `execute`
+is neither issued nor accepted. An agent is its token: its name and its widest mode are claims. Tokens are never logged;
+verified ones are cached by their digest until they expire.
 
-The page's key: what a sign-in gives a browser besides its cookie, kept where only this origin (with its port) reads.
-
-Browsers send a cookie to every port of a host: also to a program that somebody else, or an agent, started there. So the
-cookie alone opens nothing. The key is handed over once, in the body of the answer to a link, and never in an address:
-an address stays in the browser's history, and any page could lead to one with a key of its own in it. The server keeps
-no key, only a digest in the cookie's signed claims.
+A sign-in gives a browser a key besides its cookie, kept where only this origin (with its port) can read it. Browsers
+send a cookie to every port of a host, also to a program that somebody else, or an agent, started there. So the cookie
+alone opens nothing. The key is handed over once, in the body of the answer to a link, and never in a URL: a URL stays
+in the browser's history, and any page could link to one with a key of its own. The server keeps no key, only a digest
+in the cookie's signed claims.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.executions import NUMBER_DIGITS, agent_name
+from byleave.protocol.executions import NUMBER_DIGITS, UNNAMED, agent_name
 from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
@@ -64,47 +63,47 @@ PAGE_SCOPES = (Scope.CHAT, Scope.APPROVE)
 SESSION_USE = "page"
 DECIDES = frozenset({Scope.APPROVE})
 ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
-"""Who has both would report the results of its own calls."""
+"""A token with both could report the results of its own calls."""
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking, and what they may do."""
+    """The authenticated caller and its permissions."""
 
     user_id: str
     scopes: frozenset[Scope]
     token: str
-    """Tells this token from every other: the SHA-256 of what is signed, since a signature may have two spellings."""
+    """Identifies the token: the SHA-256 of its signed part, since a signature may have two spellings."""
     agent_id: str
-    """Who calls tools with this token: of an agent the name its `agent` claim gives it and which token it is. A
-    person's own programs are one, whichever of the person's tokens they have."""
+    """Id of the caller of tools: an agent's name from its `agent` claim plus part of the token's digest. All programs
+    of a person share one id, whichever of the person's tokens they have."""
     mode: AgentMode = AgentMode.SANDBOX
     """The most an agent with this token may do without asking."""
     token_id: str | None = None
     expires_at: float | None = None
-    """When the token ends, in seconds since 1970."""
+    """Expiry of the token, in seconds since 1970."""
     sign_ins: tuple[str, ...] = ()
-    """Of the page's cookie: its sign-in, then those whose links led to it. Whoever ends one of them ends this."""
+    """For the page's cookie: its sign-in, then those whose links led to it. Ending one of them ends this."""
     page_key: str | None = None
-    """Of the page's cookie: the digest of the key without which it opens nothing."""
+    """For the page's cookie: the digest of the key without which it opens nothing."""
     client_key: str | None = None
-    """Of a client: the digest of the key it made at first contact."""
+    """For a client: the digest of the key it made at first contact."""
 
     @property
     def may_approve(self) -> bool:
         return Scope.APPROVE in self.scopes and Scope.AGENT not in self.scopes
 
     def bounded(self, mode: AgentMode | None) -> AgentMode:
-        """The mode of a call: as wanted, never wider than this token's; left out, this token's own. Who may answer the
-        questions may also choose not to be asked."""
+        """Limit a wanted mode to this token's; None means this token's own. A person who may answer the questions may
+        also choose not to be asked."""
         if mode is None or self.may_approve or self.mode is AgentMode.FULL:
             return mode or self.mode
         return AgentMode.SANDBOX
 
     def require(self, any_of: frozenset[Scope]) -> None:
-        """One of these scopes, or RefusedError."""
+        """Raise RefusedError unless the token has one of these scopes."""
         if any_of == DECIDES and Scope.AGENT in self.scopes:
             raise RefusedError(
                 "An agent's token can never decide an approval.",
@@ -115,19 +114,19 @@ class Principal:
             raise RefusedError(f"This needs a token with the scope {wanted}.", hint=TOKEN_HINT)
 
     def may_see(self, run_id: str | None, agent_id: str | None) -> bool:
-        """True if a call of this agent may be read: an agent sees its own, also those of its earlier tokens."""
+        """True if the caller may read this call: an agent sees its own, also those of its earlier tokens."""
         if Scope.AGENT not in self.scopes:
             return True
         return run_id is None and agent_name(agent_id) == agent_name(self.agent_id)
 
     @property
     def actor(self) -> str:
-        """Who the record names for what is done with this token."""
+        """The caller's name in the record."""
         return f"agent:{self.agent_id}" if Scope.AGENT in self.scopes else f"user:{self.user_id}"
 
 
 class TokenVerifier:
-    """Verifies tokens with the configured key, and remembers those it has seen."""
+    """Verifies tokens with the configured key, and caches verified ones."""
 
     def __init__(
         self, source: KeySource, *, audience: str | None = None, issuer: str | None = None, session: bool = False
@@ -143,7 +142,7 @@ class TokenVerifier:
         return cls(key_source(settings), audience=settings.token_audience, issuer=settings.token_issuer)
 
     async def verify(self, token: str) -> Principal:
-        """The bearer, or Unauthenticated."""
+        """Return the bearer of a token, or raise Unauthenticated."""
         if len(token) > LONGEST_TOKEN:
             raise Unauthenticated("The token is too long.", hint=TOKEN_HINT)
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
@@ -188,7 +187,7 @@ class TokenVerifier:
 
 
 def session_verifier(settings: ServerSettings) -> TokenVerifier:
-    """Verifies the page's cookie, which this server signs itself whoever issues the users' tokens."""
+    """Verifier of the page's cookie, which this server signs itself whoever issues the users' tokens."""
     return TokenVerifier(SharedSecret(server_secret(settings)), session=True)
 
 
@@ -201,7 +200,7 @@ def issue_token(
     agent: str | None = None,
     mode: AgentMode | None = None,
 ) -> str:
-    """A token signed with the server's secret. `agent`, `mode`: an agent's name, and the most its mode may be."""
+    """Sign a token with the server's secret. `agent`, `mode`: an agent's name and its widest mode."""
     scopes = list(scopes)
     if ASKS_AND_ACTS.issubset(scopes):
         raise ConfigurationError(
@@ -227,7 +226,7 @@ def issue_token(
 
 
 def issue_session(settings: ServerSettings, user: str, seconds: float, *, key: str, led_by: Sequence[str] = ()) -> str:
-    """What the page's cookie holds: chat and approve, nothing else, and only together with this key. `led_by`: the
+    """Sign the page's cookie: it may chat and approve, nothing else, and only together with this key. `led_by`: the
     sign-ins that asked for its link."""
     claims = _claims_for(user, PAGE_SCOPES, seconds) | {"use": SESSION_USE}
     claims |= {"led_by": list(led_by), "key": key_digest(key)}
@@ -240,7 +239,7 @@ def _claims_for(user: str, scopes: Iterable[Scope], seconds: float) -> dict[str,
             f"{user!r} cannot be a user's name.", hint=f"Use 1 to {LONGEST_USER} printable characters."
         )
     now = int(time.time())
-    # The `jti` makes two tokens of the same second two.
+    # The `jti` keeps two tokens of the same second apart.
     made = {"jti": secrets.token_hex(16), "iat": now, "exp": now + max(1, int(seconds))}
     return {"sub": user, "scope": " ".join(scopes), **made}
 
@@ -251,7 +250,7 @@ def is_user_id(value: object) -> bool:
 
 
 def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
-    """One that could not be ended, such as one from before sign-ins could be, is not good."""
+    """Ids of the sign-in and of those that led to it; refuse one without an id, which could not be ended."""
     ids: list[object] = [claims.get("jti"), *(claims.get("led_by") or ())]
     named = tuple(each for each in ids if isinstance(each, str) and each)
     if len(named) < len(ids):
@@ -260,7 +259,7 @@ def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _page_key(claims: dict[str, Any]) -> str:
-    """A sign-in from before there were keys would be good by its cookie alone; so it is not good."""
+    """Digest of the page's key; refuse a sign-in without one, whose cookie alone would open the page."""
     digest = claims.get("key")
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise Unauthenticated("The sign-in has no key.", hint=TOKEN_HINT)
@@ -275,7 +274,7 @@ def _principal(claims: dict[str, Any], token: str) -> Principal:
     names: list[object] = list(written.split()) if isinstance(written, str) else []
     if isinstance(written, list):
         names = [*written]
-    # Scopes of other systems may be in there too; they mean nothing here.
+    # Ignore scopes of other systems.
     scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
     if scopes >= ASKS_AND_ACTS:
         raise RefusedError(
@@ -285,12 +284,12 @@ def _principal(claims: dict[str, Any], token: str) -> Principal:
     signed = hashlib.sha256(token.rpartition(".")[0].encode()).hexdigest()
     name, token_id = claims.get("agent"), claims.get("jti")
     if not isinstance(name, str) or not AGENT_NAME.fullmatch(name):
-        name = "agent"
+        name = UNNAMED
     return Principal(
         user,
         scopes,
         signed,
-        # Never the name alone: a second token of that name is another agent, and none is called like one of ours.
+        # Never the name alone: a second token of that name is another agent, and none may be named like one of ours.
         f"{name}-{signed[:NUMBER_DIGITS]}" if Scope.AGENT in scopes else PROGRAM,
         AgentMode.FULL if claims.get("mode") == AgentMode.FULL else AgentMode.SANDBOX,
         token_id if isinstance(token_id, str) else None,

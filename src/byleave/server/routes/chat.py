@@ -53,12 +53,12 @@ class RunsQuery(WireModel):
 @takes(printable=True)
 async def post_message(parts: Parts, principal: Chatter, project: Project, body: MessageBody) -> MessageAccepted:
     """Stores the message and starts an agent on it in the background; the answer comes on the feed. Without
-    `session_id` a new session is opened, without `agent` it is `chat`. `mode: full` needs a token that may
+    `session_id` a new session is opened, without `agent` the agent is `chat`. `mode: full` needs a token that may
     approve, and an agent that may have it. With a `client_key`, a message that is sent again gets the same
     answer and starts nothing; another one under the same key is a 409."""
     agent = _pick(agents_of(parts, project), body.agent or CHAT_AGENT)
     if body.mode is AgentMode.FULL and not principal.may_approve:
-        # Full mode answers the agent's questions beforehand, so only who may answer them may choose it.
+        # Full mode answers the agent's questions beforehand, so choosing it needs the right to answer them.
         raise RefusedError(
             "Full mode needs a token that may approve.",
             hint="Use a person's token with the scope `approve`, or leave `mode` out.",
@@ -72,7 +72,7 @@ async def post_message(parts: Parts, principal: Chatter, project: Project, body:
         project,
         body.content,
         session_id=body.session_id,
-        # Who may not approve does not open anything by leaving the mode out, either.
+        # Leaving the mode out gives nothing more to a caller who may not approve.
         mode=body.mode or (agent.mode if principal.may_approve else AgentMode.SANDBOX),
         agent=agent.name,
         key=_key(body),
@@ -82,7 +82,7 @@ async def post_message(parts: Parts, principal: Chatter, project: Project, body:
 
 
 def _key(body: MessageBody) -> MessageKey | None:
-    """What was sent, as it was sent: what is left out may mean something else the next time."""
+    """Key of a message exactly as it was sent: a default may mean something else the next time."""
     if body.client_key is None:
         return None
     mode = None if body.mode is None else body.mode.value
@@ -91,7 +91,7 @@ def _key(body: MessageBody) -> MessageKey | None:
 
 @router.get("/my/projects/{project_id}/agents", summary="Agents of a project", responses=problems(503))
 async def list_agents(parts: Parts, principal: Chatter, project: Project) -> AgentList:
-    """Who can work on a message: name, model, mode and tools of each; `chat` comes first."""
+    """Agents that can work on a message: name, model, mode and tools of each; `chat` comes first."""
     agents = agents_of(parts, project)
     return AgentList(agents=agents, total_count=len(agents))
 
@@ -144,7 +144,7 @@ async def _check_session(parts: Services, principal: Principal, project_id: str,
 
 @router.get("/my/projects/{project_id}/chat/sessions", summary="Sessions of a project")
 async def list_sessions(parts: Parts, principal: Chatter, project: Project) -> SessionList:
-    """Newest first."""
+    """All sessions of the project, newest first."""
     rows = await parts.store.chat.sessions(principal.user_id, project)
     return SessionList(sessions=[row.to_wire() for row in rows], total_count=len(rows))
 
@@ -156,7 +156,7 @@ async def cancel_run(
     project: Project,
     run_id: str,
 ) -> Cancelled:
-    """Stops the agent's run and calls off everything it has open. Never open to an agent's token."""
+    """Stops the agent's run and cancels its open calls. Never open to an agent's token."""
     run = await parts.store.runs.get(run_id, user_id=principal.user_id)
     if run.project_id != project:
         raise NotFound(f"No run {run_id!r}.")

@@ -1,7 +1,7 @@
-"""The feed as server-sent events (R2): who reads, from where, and the bytes.
+"""Serve the feed as server-sent events (R2).
 
-A stream that says which client it is, or that could execute and does not say otherwise, is offered executions; every
-other only watches. However it ends, its reader is taken out of the list of those who are here.
+A stream gets executions if it names its client, or if its token may execute and it does not opt out; every other only
+watches. However a stream ends, its reader is removed from the connected ones.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ router = APIRouter(route_class=StrictRoute)
 log = structlog.stdlib.get_logger(__name__)
 
 STALLED_SECONDS = 60.0
-"""A reader that takes nothing for so long is gone; it may come back with its Last-Event-ID."""
+"""A reader that takes nothing for this long is dropped; it may come back with its Last-Event-ID."""
 OF_A_CALL = frozenset(
     {"tool.approval_request", "tool.approval_decided", "tool.started", "tool.queued", "tool.output", "tool.finished"}
 )
-"""What one who called a tool is told of it; signals are the client's."""
+"""Events that the caller of a tool receives; signals are the client's."""
 LARGEST_NUMBER = 2**53
 LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
@@ -134,8 +134,9 @@ async def stream(
     ] = None,
 ) -> Response:
     """Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With
-    `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. A
-    number that was never given starts now too; something that is no number is a 400. A comment line comes at
+    `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. If
+    retention removed some of it, `feed.gap` comes first, with your number, then the rest. An unknown number starts
+    now too; a value that is no number is a 400. A comment line comes at
     least every heartbeat. With `client`, executions of the project are signalled on this stream. It ends with
     the token or the sign-in it was opened with."""
     last = _last_event_id(last_event_id or query.last_event_id)
@@ -162,7 +163,7 @@ async def stream_tool(
     query: Annotated[ToolStreamQuery, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Server-sent events of one call only: that it waits for a person, the decision, output as it comes, the end.
+    """Server-sent events of one call: the question to a person, the decision, output as it comes, the end.
     Without `Last-Event-ID` it starts at the call's beginning. It does not end by itself: close it after
     `tool.finished`."""
     row = await seen_call(parts, principal, tool_id)
@@ -175,7 +176,7 @@ async def stream_tool(
 
 
 def tells_of(event: StoredEvent, tool_id: str) -> bool:
-    """True if an event says how this call goes. The cheap look first: most events are about others."""
+    """True if an event is about this call. The cheap check comes first: most events are about others."""
     if event.kind not in OF_A_CALL or tool_id not in event.payload:
         return False
     told = json.loads(event.payload)
@@ -183,7 +184,7 @@ def tells_of(event: StoredEvent, tool_id: str) -> bool:
 
 
 def for_agents(event: StoredEvent) -> StoredEvent:
-    """An event without what files hold: an agent must not read by asking to write or to run."""
+    """Strip the contents of files from an event: an agent must not read by asking to write or to run."""
     if event.kind != "tool.approval_request":
         return event
     told = json.loads(event.payload)
@@ -202,7 +203,7 @@ async def _watch(receive: Receive, stream: FeedStream) -> None:
 def _last_event_id(text: str | None) -> int | None:
     if not text:
         return None
-    # Its length first: Python refuses to read a number of thousands of digits.
+    # Length first: Python refuses to parse a number of thousands of digits.
     if len(text) > LONGEST_NUMBER or not (text.isascii() and text.isdigit()) or int(text) > LARGEST_NUMBER:
         raise WrongForm(
             f"Last-Event-ID is not the number of an event: {text[:40]!r}.",

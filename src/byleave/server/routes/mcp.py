@@ -16,7 +16,7 @@ from starlette.responses import Response
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
-from byleave.server.dependencies import Allow, Parts, Project, StrictRoute, check_project, takes
+from byleave.server.dependencies import Allow, Parts, Project, StrictRoute, check_project, strict_body, takes
 from byleave.server.errors import Unauthenticated, Unavailable, WrongForm
 from byleave.server.isolation import is_of, unlogged
 from byleave.server.problems import problems
@@ -47,19 +47,26 @@ WHICH = (
 )
 
 
-async def answer_mcp(parts: Parts, principal: OfAgent, project: Project) -> Response:
+async def answer_mcp(parts: Parts, principal: OfAgent, project: Project, request: Request) -> Response:
     """Answer an MCP request about the project in the path."""
-    return await (await _sessions(parts)).answer(principal, project)
+    return await _answer(parts, principal, project, request)
 
 
 async def answer_mcp_by_header(
     parts: Parts,
     principal: OfAgent,
+    request: Request,
     named: Annotated[str | None, Header(alias="Byleave-Project", description="Which of your projects.")] = None,
 ) -> Response:
     """Answer an MCP request about the project in the header, else about the only one."""
-    project = await _project(parts, principal, named)
-    return await (await _sessions(parts)).answer(principal, project)
+    return await _answer(parts, principal, await _project(parts, principal, named), request)
+
+
+async def _answer(parts: Services, principal: Principal, project: str, request: Request) -> Response:
+    sessions = await _sessions(parts)
+    # The library parses on the event loop, any number of values, and takes the last of two equal keys.
+    message = await strict_body(request) if request.method == "POST" else b""
+    return await sessions.answer(principal, project, message)
 
 
 for endpoint in (answer_mcp, answer_mcp_by_header):
@@ -73,7 +80,7 @@ for path, endpoint, again in (("/mcp/{project_id}", answer_mcp, ""), ("/mcp", an
             "Speak MCP",
             "One JSON-RPC message; the answer comes as JSON or as a stream.",
             "*/*",
-            (400, 404, 413, 415, 503),
+            (400, 404, 408, 413, 415, 429, 503),
         ),
         (
             "GET",
@@ -93,7 +100,11 @@ for path, endpoint, again in (("/mcp/{project_id}", answer_mcp, ""), ("/mcp", an
             summary=summary,
             description=f"{description} {WHICH}",
             response_class=Response,
-            responses={200: {"content": {kind: {"schema": {}}}}, **problems(*errors)},
+            responses={
+                200: {"content": {kind: {"schema": {}}}},
+                "default": {"description": "MCP's own answer: 202 to a notification, an error in JSON-RPC."},
+                **problems(*errors),
+            },
         )
 
 

@@ -1,8 +1,8 @@
-"""MCP sessions in this server: one keeper of sessions for each agent of a user, calls straight to the executor.
+"""MCP sessions of this server: one session manager for each agent of a user; calls go straight to the executor.
 
-Nobody can reach the session of another user or agent, whatever id they send: they are kept apart, not compared. Nor can
-an agent take the room of another: each has its own, and in a full one the session idle longest ends. A request names
-its user and project through the middleware and the route, never in the MCP message. Loaded with the first MCP request.
+Separate managers keep users and agents apart: nobody can reach the session of another, whatever id they send. Each
+agent has its own limit, beyond which its session idle longest ends, so it cannot use up another's. User and project
+come from the middleware and the route, never from the MCP message. Loaded with the first MCP request.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ log = structlog.stdlib.get_logger(__name__)
 PROJECT = "byleave.mcp.project"
 SESSION_ID = "mcp-session-id"
 SESSIONS_PER_AGENT = 32
-"""Beyond so many the one idle longest ends."""
+"""Beyond this many, the session idle longest ends."""
 MOST_SESSIONS = 2 * SESSIONS_PER_AGENT
-"""So many there may be while all of them work; a further one is refused."""
+"""Limit while all of them work; a further one is refused."""
 IDLE_SECONDS = 30 * 60
 MOST_AGENTS = 1000
-"""Beyond so many the one that was quiet longest is forgotten; its hosts open a new session."""
+"""Beyond this many, the agent quiet longest is forgotten; its hosts open a new session."""
 
 
 class McpSessions:
@@ -52,9 +52,10 @@ class McpSessions:
         self._server = byleave_server_for(self._caller)
         self._agents: dict[tuple[str, str], _Keeper] = {}
 
-    async def answer(self, principal: Principal, project_id: str) -> Response:
-        """The response to one request of an agent about a project of its user."""
-        return _McpResponse(self._parts, await self._keeper((principal.user_id, principal.agent_id)), project_id)
+    async def answer(self, principal: Principal, project_id: str, message: bytes) -> Response:
+        """Answer one request of an agent about a project of its user; `message` is its checked body."""
+        keeper = await self._keeper((principal.user_id, principal.agent_id))
+        return _McpResponse(self._parts, keeper, project_id, message)
 
     async def close(self) -> None:
         for keeper in list(self._agents.values()):
@@ -62,7 +63,7 @@ class McpSessions:
 
     async def _keeper(self, agent: tuple[str, str]) -> "_Keeper":
         keeper = self._agents.pop(agent, None) or _Keeper(self._manager())
-        self._agents[agent] = keeper  # the last one now: the first is the one that was quiet longest
+        self._agents[agent] = keeper  # moved to the end: the first is quiet longest
         await keeper.open()
         if len(self._agents) > MOST_AGENTS:
             quiet = next((one for one, its in self._agents.items() if not its.busy), None)
@@ -79,7 +80,7 @@ class McpSessions:
         )
 
     async def _caller(self, context: Context) -> ToolCaller:
-        """Take the caller from the request that carried this very message, not from its session."""
+        """Take the caller from the request that carried this message, not from its session."""
         scope = cast(Request, context.request).scope
         principal: Principal = scope["byleave.principal"]
         agent_id = principal.agent_id
@@ -89,13 +90,13 @@ class McpSessions:
 
 @dataclass
 class _Keeper:
-    """One agent's sessions. The library wants them opened and closed by one task."""
+    """One agent's sessions. The library requires that one task opens and closes them."""
 
     manager: StreamableHTTPSessionManager
     busy: int = 0
     """Requests that are being answered."""
     _sessions: dict[str, int] = field(default_factory=dict[str, int])
-    """How many messages each session is answering; the one idle longest first. One that only listens is idle."""
+    """Messages that each session is answering, the one idle longest first. One that only listens is idle."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
     _task: "asyncio.Task[None] | None" = None
@@ -123,7 +124,7 @@ class _Keeper:
                     self._sessions[opened] = 0
             await send(message)
 
-        if session_id is None:  # there were more, as all worked
+        if session_id is None:  # there may be more, if all worked
             await self._end_idle(MOST_SESSIONS - 1)
         self._count(session_id, works)
         try:
@@ -134,7 +135,7 @@ class _Keeper:
                 self._sessions.pop(session_id, None)
 
     def _count(self, session_id: str | None, change: int) -> None:
-        """A session begins or ends to answer a message."""
+        """Count a message that a session begins (+1) or ends (-1) to answer."""
         if change and session_id in self._sessions:
             self._sessions[session_id] = self._sessions.pop(session_id) + change
 
@@ -155,6 +156,16 @@ class _Keeper:
             await self._stop.wait()
 
 
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A body that was read already, then what else comes: the end of the connection."""
+    left = [body]
+
+    async def next_message() -> Message:
+        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+
+    return next_message
+
+
 async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -166,16 +177,17 @@ async def _unheard(message: Message) -> None:
 class _McpResponse(Response):
     """Lets the library answer; ends when the server closes."""
 
-    def __init__(self, parts: Services, keeper: _Keeper, project_id: str) -> None:
+    def __init__(self, parts: Services, keeper: _Keeper, project_id: str, message: bytes) -> None:
         self._parts = parts
         self._keeper = keeper
         self._project_id = project_id
+        self._message = message
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[PROJECT] = self._project_id
         sent = _Sent(send)
-        answering = asyncio.ensure_future(self._keeper.handle(scope, receive, sent))
+        answering = asyncio.ensure_future(self._keeper.handle(scope, _replayed(self._message, receive), sent))
         closing = asyncio.ensure_future(self._parts.closing.wait())
         self._keeper.busy += 1
         try:

@@ -1,9 +1,9 @@
-"""Policy: the rules of a project, and what they would say of a call.
+"""Routes for the rules of a project, and for checking a call against them.
 
-A client declares its owner's rules here, which the server then judges with; the client does so again itself. The check
-judges as the executor would, with the rules of the machine that would run it, the mode, and the session's grants and
-refusals. It records, runs and uses up nothing, and no agent may ask: it would probe for what passes. What looks like a
-secret in the given parameters is masked in everything that comes back.
+A client declares its owner's rules here; the server judges with them, and the client judges again itself. The check
+judges as the executor would, with the rules of the machine that would run the call, the mode, and the session's grants
+and refusals. It records, runs and uses up nothing. No agent may use it: it would probe for what passes. Secrets in the
+given parameters are masked in the whole answer.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ from byleave.store.grants import GrantRow
 router = APIRouter(route_class=StrictRoute)
 
 UNSEEN = "unseen"
-"""Stands for the digest of a file that no machine was asked about."""
+"""Placeholder for the digest of a file that no machine was asked about."""
 MOST_MASKED = MAX_ARGUMENT_BYTES + MAX_ARGUMENTS
-"""Characters of a command that are looked through for secrets."""
+"""Most characters of a command that are searched for secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What would happen, and why."""
+    """The predicted decision and its reason."""
 
     decision: CheckDecision
     because: str
@@ -66,7 +66,7 @@ class Outcome:
 @router.post("/my/projects/{project_id}/check", summary="What would happen if…", tags=["policy"])
 async def check(parts: Parts, principal: Person, project: Project, body: CheckBody) -> CheckAnswer:
     """Judges a call as if an agent had made it: with the rules of the machine that would run it, the mode, and with
-    `session_id` what was granted and refused in that session. Nothing runs and nothing is recorded."""
+    `session_id` the grants and refusals of that session. Nothing runs and nothing is recorded."""
     session = None
     if body.session_id is not None:
         session = await parts.store.chat.session(body.session_id, user_id=principal.user_id)
@@ -77,14 +77,14 @@ async def check(parts: Parts, principal: Person, project: Project, body: CheckBo
     outcome = outcome_of(judgement.verdict, machine, body.mode)
     if outcome.decision is CheckDecision.ASKS and session is not None:
         outcome = await _in_session(parts, session, judgement, machine, outcome)
-    # In a thread: looking for secrets in long arguments takes a while.
+    # In a thread: searching long arguments for secrets takes a while.
     return await asyncio.to_thread(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
 
 
 @router.get("/my/projects/{project_id}/policy", summary="The rules of a project", tags=["policy"])
 async def policy(parts: Parts, principal: Person, project: Project) -> RuleLayers:
-    """Layer by layer as they were written: the server's own, and those of the machine that would execute next, or
-    was there last."""
+    """The rules as written, layer by layer: the server's own, and those of the machine that would execute next, or
+    was connected last."""
     machine = await parts.machines.of(project)
     declared = await parts.machines.declared(project)
     layers = [_layer(text, None) for text in parts.own_rules]
@@ -101,10 +101,10 @@ async def policy(parts: Parts, principal: Person, project: Project) -> RuleLayer
     responses=problems(503),
 )
 async def declare_policy(parts: Parts, principal: Executor, project: Project, body: PolicyDeclaration) -> Response:
-    """What the owner of a client's machine wrote, layer by layer. The server judges with it from now on; rules that
-    cannot be read are a 400, and a client that is not who it was at first contact is a 403."""
+    """Rules that the owner of a client's machine wrote, layer by layer. The server judges with them from now on. Rules
+    that cannot be read are a 400; a client that is not who it was at first contact is a 403."""
     await check_client(parts, principal, project, body.client_id)
-    declared_layers(body.layers)  # what cannot be read is refused now, not when it matters
+    declared_layers(body.layers)  # refuse unreadable rules now, not at the first call
     text = body.model_dump_json()
     digest = hashlib.sha256(text.encode()).hexdigest()
     await parts.store.machines.declare(project, body.client_id, text, digest=digest)
@@ -116,7 +116,7 @@ def _layer(text: PolicyText, client_id: str | None) -> RuleLayer:
 
 
 def outcome_of(verdict: Verdict, machine: Machine, mode: AgentMode) -> Outcome:
-    """What the verdict and the mode make of a call; grants come after."""
+    """Decide a call by its verdict and mode; grants come after."""
     rule = decider(verdict, machine.gate.rules.policy)
     layer = _where(rule)
     strictest = verdict.findings[0].rule
@@ -160,7 +160,7 @@ def _where(rule: Decider) -> str:
 async def _in_session(
     parts: Services, session: SessionRow, judgement: Judgement, machine: Machine, outcome: Outcome
 ) -> Outcome:
-    """What people said in this session before: it may answer in their place."""
+    """Apply earlier answers of this session, which may stand in for a person's."""
     name, params, verdict, _ = judgement
     if params is None:
         return outcome
@@ -190,7 +190,7 @@ async def _in_session(
             return outcome
 
 
-# What comes back
+# The answer
 
 
 def _answer(
@@ -226,7 +226,7 @@ def _finding(finding: Finding, hidden: "Hidden") -> Finding:
 
 
 def _understood(gate: Gate, verdict: Verdict, hidden: "Hidden") -> JsonObject | None:
-    """How the arguments were read. With a secret among them, how they are read with that masked."""
+    """The arguments as they were read; with a secret among them, as they are read with it masked."""
     understood = verdict.understood
     if understood is not None and hidden.masked is not None:
         understood = gate.judge("execute_command", hidden.masked).verdict.understood
@@ -235,18 +235,18 @@ def _understood(gate: Gate, verdict: Verdict, hidden: "Hidden") -> JsonObject | 
 
 
 class Hidden:
-    """Takes out of a text what looks like a secret, also where only its place among the arguments shows that it is."""
+    """Masks secrets in a text, also those that only their place among the arguments reveals."""
 
     def __init__(self, name: str, params: JsonObject) -> None:
         self.masked: JsonObject | None = None
         """A command's parameters with its secrets masked; None when there are none."""
         self._pairs: list[tuple[str, str]] = []
         self._withheld = False
-        # Nothing but a command: what else a call has, such as a content, is never quoted.
+        # Only the command: other parameters, such as content, are never quoted.
         command = {key: params[key] for key in ("command", "args") if key in params}
         given = _texts(command.get("args"))
         if len(str(command.get("command"))) + sum(map(len, given)) + len(given) > MOST_MASKED:
-            # No command is so long, so it never runs; and looking through all of it would take many seconds.
+            # A command this long never runs, and searching all of it would take many seconds.
             self._withheld = True
             return
         masked = _texts(shown_params(name, command).get("args")) if given else []
@@ -257,7 +257,7 @@ class Hidden:
             self._withheld = len(masked) != len(given)
 
     def text(self, text: str) -> str:
-        if self._withheld:  # the arguments could not be masked one by one, so nothing that may quote them is told
+        if self._withheld:  # the arguments could not be masked one by one, so no text that may quote them is returned
             return WITHHELD
         for secret, mask in self._pairs:
             text = text.replace(secret, mask)
@@ -269,7 +269,7 @@ def _texts(values: object) -> list[str]:
 
 
 def _parts(given: str, masked: str) -> list[tuple[str, str]]:
-    """The argument as a whole, and what of it was masked: a reason may quote either."""
+    """The whole argument and the masked part of it, each with its mask: a reason may quote either."""
     start = 0
     while start < min(len(given), len(masked)) and given[start] == masked[start]:
         start += 1

@@ -1,4 +1,4 @@
-"""Tool calls from elsewhere, clients' results, and looking back (R3, R6, R7, R8).
+"""Routes for tool calls of external agents, clients' reports and the history (R3, R6, R7, R8).
 
 `execute` and `result` are the hot path: bytes in, one call, bytes out. A call the gate refuses is an answer with the
 status `failed`, not an HTTP error; an HTTP error means the request itself was wrong.
@@ -59,7 +59,7 @@ from byleave.store.executions import HistoryFilter, given_to_another
 
 router = APIRouter(route_class=StrictRoute, tags=["tools"])
 hot = APIRouter(route_class=HotRoute, tags=["tools"])
-"""What the client of a call sends, and the call itself."""
+"""Routes for a call itself and for the reports of its client."""
 
 CURSOR = re.compile(r"[0-9TZ:.-]{24}~[A-Za-z0-9_.-]{1,64}")
 CATALOGUE = tool_catalogue().model_dump_json().encode()
@@ -118,8 +118,8 @@ async def execute(
     body: ExecuteRequest,
     request: Request,
 ) -> Response:
-    """The way in for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer
-    `awaiting_approval` at once, or `pending` while the machine looks at what would run: follow it with
+    """Calls a tool for an agent that runs elsewhere. LOW answers with the result; MEDIUM and HIGH answer
+    `awaiting_approval` at once, or `pending` while the client inspects what would run: follow it with
     `GET /my/tools/{tool_id}?wait=`. A refused call is an answer with the status `failed`. The same
     `idempotency_key` in the same session never runs twice."""
     await check_project(parts, principal, body.project_id)
@@ -145,7 +145,7 @@ async def execute(
 async def post_result(
     parts: Parts, principal: Executor, project: Project, tool_id: str, body: ResultReport, client: ClientHeader = None
 ) -> ResultAck:
-    """What the client that executed it sends. The same result again is accepted again; another one is a 409."""
+    """Stores the result from the client that executed it. The same result again is accepted; another one is a 409."""
     began = telemetry.clock()
     row = await parts.executor.settle(
         tool_id,
@@ -166,8 +166,8 @@ async def post_result(
 async def post_results(
     parts: Parts, principal: Executor, project: Project, body: ResultBatch, client: Annotated[str, CLIENT_HEADER]
 ) -> BatchAck:
-    """The results that a client has ready at the same time, each as if reported alone. Those that are not accepted are
-    to be reported alone, which says why."""
+    """Stores results that a client has ready at the same time, each as if reported alone. One that is not
+    accepted has to be reported alone; that answer says why."""
     began = telemetry.clock()
     client_id = await reporter(parts, principal, project, client)
     settled = await asyncio.gather(
@@ -201,7 +201,7 @@ async def post_results(
 async def post_output(
     parts: Parts, principal: Executor, project: Project, tool_id: str, body: OutputChunk, client: ClientHeader = None
 ) -> Response:
-    """A piece of a running command's output, for the feed. Repeats and latecomers are dropped silently."""
+    """Adds a piece of a running command's output to the feed. Repeated and late pieces are dropped silently."""
     await parts.store.executions.append_output(
         tool_id,
         user_id=principal.user_id,
@@ -224,8 +224,8 @@ async def post_output(
 async def post_queued(
     parts: Parts, principal: Executor, project: Project, body: QueueReport, client: Annotated[str, CLIENT_HEADER]
 ) -> Response:
-    """Calls that this client was signalled and has not begun, because others come first. Their time does not run
-    until it begins with them, for as long as it is connected and up to a bound. Ended ones are passed over."""
+    """Names calls that were signalled to this client and wait there behind others. Their time does not run until the
+    client begins them, while it stays connected and up to a limit. Calls that have ended are ignored."""
     await parts.store.executions.queued(
         body.tool_ids,
         user_id=principal.user_id,
@@ -244,7 +244,7 @@ async def post_queued(
 async def post_begin(
     parts: Parts, principal: Executor, project: Project, tool_id: str, client: ClientHeader = None
 ) -> Begun:
-    """Its time begins now. A 409 says that it is not wanted any more: it must not run. The same again is the same."""
+    """Starts the time of the call. A 409 means it is no longer wanted and must not run. A repeat changes nothing."""
     row = await parts.store.executions.start(
         tool_id,
         user_id=principal.user_id,
@@ -264,8 +264,8 @@ async def post_begin(
 async def post_inspection(
     parts: Parts, principal: Executor, project: Project, tool_id: str, body: Inspection, client: ClientHeader = None
 ) -> Response:
-    """What the client that was asked (`tool.inspection_request`) sees of the files the call would run. A person is
-    asked then, and shown it. Repeats and latecomers are dropped silently."""
+    """Takes the report of the client that was asked (`tool.inspection_request`) on the files the call would run or
+    replace. A person is then asked, and shown it. Repeated and late reports are dropped silently."""
     await parts.executor.inspected(
         tool_id,
         body,
@@ -284,8 +284,8 @@ async def available(principal: Anyone, project: Project) -> Response:
 
 @router.get("/my/tools/history", summary="Executions, newest first", responses=problems(404))
 async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery, Query()]) -> ExecutionPage:
-    """Filtered and paged; also refused ones are there. A long result is shortened and says so; the whole
-    is at `GET /my/tools/{tool_id}`. An agent's token sees its own calls."""
+    """Filtered and paged, refused calls included. A long result is shortened and says so; all of it is at
+    `GET /my/tools/{tool_id}`. An agent's token sees its own calls."""
     await check_project(parts, principal, query.project_id)
     if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
         raise WrongForm("`cursor` is not one we gave.", hint="Pass `next_cursor` of the page before, unchanged.")
@@ -303,7 +303,7 @@ async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery
 
 @router.get("/my/tools/{tool_id}", summary="One execution", responses=problems(404))
 async def get_tool(parts: Parts, principal: Anyone, tool_id: str, query: Annotated[StatusQuery, Query()]) -> Execution:
-    """With `wait`, answers when it has ended or the time is over, whichever comes first."""
+    """With `wait`, answers when the call has ended or the time is up, whichever comes first."""
     longest = parts.settings.max_wait_seconds
     if not query.wait <= longest:
         raise WrongForm(f"`wait` is at most {longest} seconds.", hint="Ask again when it is over.")
@@ -327,8 +327,8 @@ MayCancel = Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, Scope.
 
 @router.post("/my/tools/{tool_id}/cancel", summary="Call an execution off", responses=problems(404, 409, 503))
 async def cancel_tool(parts: Parts, principal: MayCancel, tool_id: str) -> Cancelled:
-    """At once when it has not started; when it runs, its client is told to stop it and reports what happened. An
-    agent's token calls off its own calls only."""
+    """Cancels a call at once if it has not started. If it runs, its client is told to stop it and reports what
+    happened. An agent's token cancels its own calls only."""
     return await _cancel(parts, principal, await parts.store.executions.get(tool_id, user_id=principal.user_id))
 
 
@@ -355,7 +355,7 @@ async def _cancel(parts: Services, principal: Principal, row: ExecutionRow) -> C
 
 
 def _shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
-    """Rows for a list: a page of whole results could be gigabytes."""
+    """Shorten rows for a list: a page of whole results could be gigabytes."""
     return [_short(row, ended.get(row.approval_id or "")) for row in rows]
 
 
@@ -366,7 +366,7 @@ def _short(row: ExecutionRow, decision: Decision | None) -> Execution:
 
 
 async def _wait(parts: Services, row: ExecutionRow, seconds: float) -> ExecutionRow:
-    """Wait for the end of a call, but not beyond the server's own."""
+    """Wait for the end of a call, but not past the server's shutdown."""
     waiting = asyncio.ensure_future(parts.executor.wait(row, seconds))
     closing = asyncio.ensure_future(parts.closing.wait())
     try:
@@ -378,7 +378,7 @@ async def _wait(parts: Services, row: ExecutionRow, seconds: float) -> Execution
 
 
 def _caller_of(request: Request) -> telemetry.SpanId | None:
-    """The span that an agent elsewhere says it calls from."""
+    """The span that an external agent says it calls from."""
     given = request.headers.getlist("traceparent") if telemetry.on() else []
     return telemetry.arriving(given[0]) if len(given) == 1 else None
 
@@ -386,7 +386,7 @@ def _caller_of(request: Request) -> telemetry.SpanId | None:
 async def reporter(
     parts: Services, principal: Principal, project_id: str, client_id: str | None, tool_id: str | None = None
 ) -> str:
-    """The client that reports; without the header the one the call was given to, if key or token are that client's."""
+    """Id of the reporting client; without the header, of the one the call was given to, if key or token match."""
     known, token, key = parts.store.machines, principal.token, principal.client_key
     if client_id is not None:
         if not IDENTIFIER.fullmatch(client_id):

@@ -5,9 +5,11 @@ transaction: a start that is killed, or runs out of disk, leaves the record as i
 with SQLAlchemy it would take as long as the rest of a start.
 """
 
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +21,31 @@ COVERED_SINCE = "0007"
 """From this revision on the audit chain covers rows."""
 REVISIONS = sorted(path.name[:4] for path in HERE.glob("versions/[0-9]*.py"))
 NEWEST = REVISIONS[-1]
+TELLING = ("collate", "on conflict", "check", "strict", "without rowid")
+"""Words of a statement that change what a table or index holds, and that SQLite does not tell in another way."""
+STATISTICS = ("sqlite_stat1", "sqlite_stat4")
+"""Made by ANALYZE, which any operator may run."""
 
 
-def bring_up_to_date(path: Path, adopt: Callable[[sqlite3.Connection], None] = lambda connection: None) -> None:
+def bring_up_to_date(
+    path: Path, take_in: Callable[[sqlite3.Connection, str | None], None] = lambda connection, revision: None
+) -> None:
     """Make or migrate the tables of an SQLite file that nobody else has open.
 
-    `adopt` adds the rows of a new or older record to its chain, in the same transaction.
+    `take_in` seals a new or older record in the same transaction; it gets the revision that the record had.
     """
     stored = stored_revision(path)
     if stored is None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            # Only an empty file takes it: retention can then give pages back a few at a time.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             # One transaction: all tables or none.
             connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
             connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))
-            adopt(connection)
+            take_in(connection, None)
             connection.execute("COMMIT")
     elif stored != NEWEST:
-        upgrade(f"sqlite:///{path}", finish=adopt if stored < COVERED_SINCE else None)
+        upgrade(f"sqlite:///{path}", finish=lambda connection: take_in(connection, stored))
 
 
 def stored_revision(path: Path) -> str | None:
@@ -67,6 +77,38 @@ def check_up_to_date(path: Path) -> None:
             f"The record {str(path)!r} was written by an older Byleave.",
             hint="Start the server once: it brings the record up to date.",
         )
+
+
+def objects(select: Callable[[str, Mapping[str, Any]], Sequence[Any]]) -> dict[str, object]:
+    """Tables, indexes and all else in a database, whatever the order of columns and the way they were written down."""
+
+    def told(pragma: str, name: str, columns: str, which: str = "1") -> list[tuple[Any, ...]]:
+        query = f"SELECT {columns} FROM pragma_{pragma}(:of) WHERE {which}"  # noqa: S608 - our own words
+        return sorted((tuple(row) for row in select(query, {"of": name})), key=repr)
+
+    found: dict[str, object] = {}
+    for kind, name, table, sql in select("SELECT type, name, tbl_name, sql FROM sqlite_master", {}):
+        if kind == "table" and name in STATISTICS:
+            continue
+        text = " ".join((sql or "").split())
+        about: list[object] = [table, [word for word in TELLING if word in text.lower()]]
+        if kind == "table":
+            about += told("table_xinfo", name, 'name, type, "notnull", dflt_value, pk, hidden')
+            about += told("foreign_key_list", name, '"table", "from", "to", on_update, on_delete')
+        elif kind == "index":
+            about += told("index_xinfo", name, 'seqno, name, "desc", coll', "key")
+            about += (row for row in told("index_list", table, 'name, "unique", origin, partial') if row[0] == name)
+            about += re.split("where", text, maxsplit=1, flags=re.IGNORECASE)[1:]
+        found[f"{kind} {name}"] = about
+    return found
+
+
+@cache
+def own_objects() -> Mapping[str, object]:
+    """What a new record has."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA.read_text(encoding="utf-8"))
+        return objects(lambda sql, values: connection.execute(sql, values).fetchall())
 
 
 def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:

@@ -66,9 +66,9 @@ def _check_written(paths: PathValidator, name: str) -> None:
     except PathValidationError:
         return  # the gate has judged it
     root = str(paths.root)
-    # What a link leads to need not be there: it is made then.
+    # A link's target may be missing: the command would create it.
     real = os.path.realpath(os.path.join(root, name))
-    # Of a directory's own name only what is trusted below it counts: what is put there has a name of its own.
+    # An untrusted directory is skipped: files put into it have names of their own.
     if real.startswith(f"{root}/") and (trusted_name(real[len(root) + 1 :]) or not os.path.isdir(real)):
         refuse_hidden_target(relative, real[len(root) + 1 :])
 

@@ -1,11 +1,12 @@
-"""What a call would run or replace, read before a person is asked: digest, size, age, and text.
+"""Read the files that a call would run or replace before a person is asked: digest, size, age and text.
 
-`look_at` reads one file once: what it says of the content is all of the same bytes. It opens as the file tools do, so
-a link that leads out, a pipe or a device is never read. What a write would replace is found without opening it, refused
-where no write could replace it, and only then opened, by the same descriptor. The path that is told is the real one,
-after all links. `inspect` and `inspect_write` never raise: where they cannot look they say why.
+`look_at` reads one file once, so all it returns is of the same bytes. It opens as the file tools do, so a link that
+leads out, a pipe or a device is never read. The file that a write would replace is found without opening it, refused
+if no write could replace it, and only then opened, by the same descriptor. The reported path is the real one, after all
+links. `inspect` and `inspect_write` never raise: if they cannot look, they say why.
 
-What a write may replace is compared on open descriptors, never by name. Nothing here decides, runs or writes anything.
+`check_bound` compares the file to be replaced on open descriptors, never by name. Nothing here decides, runs or writes
+anything.
 """
 
 import errno
@@ -39,7 +40,7 @@ from .links import real_name, refuse_hidden_target, refuse_protected
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK = 1 << 20
 _HEAD = 256 * 1024
-"""Enough for every package.json that is one."""
+"""Enough for every real package.json."""
 _NPMRC_CHOOSES = re.compile(
     r"^(?!\s*[;#])[^=\n]*(?:[$\\]|(?<![\w-])(?:workspaces?|global|location|node-options|node-gyp|python)(?![\w-]))",
     re.MULTILINE,
@@ -62,9 +63,9 @@ class Look:
 
     path: str
     sha256: str
-    """`missing` where there is no file; a directory counts as none."""
+    """`missing` if there is no file; a directory counts as none."""
     real: str | None = None
-    """Where it really lies, after all links."""
+    """Real path, after all links."""
     size: int | None = None
     mode: int = 0
     modified_at: str | None = None
@@ -79,7 +80,7 @@ def look_at(
     max_bytes: int = MAX_FILE_BYTES,
     keep: Callable[[bytes], object] | None = None,
 ) -> Look:
-    """Read one file to its end. `keep` gets the very bytes that are counted. Raises when it may not or cannot."""
+    """Read one file to its end. `keep` gets the same bytes that are hashed. Raises if it may not or cannot."""
     try:
         fd = paths.open_raw(paths.relative(path), _READ)
     except (FileNotFoundError, NotADirectoryError):
@@ -135,7 +136,7 @@ def _names_in(paths: PathValidator, directory: str) -> list[str]:
 
 
 def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int = MAX_FILE_BYTES) -> Inspection:
-    """The files that a command runs, as they are now; refused where its program is not installed."""
+    """Inspect the files that a command runs; a problem if its program is not installed."""
     try:
         find_program(command.program, paths.root)
         if command.runs == UNKNOWN:
@@ -153,7 +154,7 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
 
 
 class _Call:
-    """The command whose files are looked at."""
+    """The command whose files are inspected."""
 
     def __init__(self, command: UnderstoodCommand, paths: PathValidator) -> None:
         self._paths = paths
@@ -163,7 +164,7 @@ class _Call:
         self._shows_scripts = self._program == "npm" or self._scripts is not None
 
     def refuse_unseen(self, looks: Sequence[Look]) -> None:
-        """Refuse what would run something that is not among the files."""
+        """Refuse a command that would run something that is not among the files."""
         is_script = self._program in ("python", "node") and bool(looks)
         is_module = any(path.endswith("__init__.py") for path in self._runs)
         if is_script and not is_module and all(look.sha256 == MISSING for look in looks):
@@ -200,7 +201,7 @@ class _Call:
     def seen(self, look: Look) -> SeenFile:
         # Shown whatever its name: .npmrc names a shell, `client_secret_check.py` is a script like any other.
         text = None if look.sha256 == MISSING else self._text(look)
-        # Masked in more than is shown: half a secret no longer looks like one.
+        # Mask more than is shown: half a secret no longer looks like one.
         shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_inert)
         return SeenFile(
             path=look.path,
@@ -265,7 +266,7 @@ def _local_dependencies(package: JsonObject) -> list[tuple[str, str]]:
 
 
 def _package(data: bytes) -> JsonObject | None:
-    """A package.json, read as npm does; None where that is no object."""
+    """Parse a package.json as npm does; None if it is no object."""
     with suppress(ValueError, RecursionError):
         value: object = json.loads(data.decode("utf-8-sig"))
         if isinstance(value, dict):
@@ -274,7 +275,7 @@ def _package(data: bytes) -> JsonObject | None:
 
 
 def _script_lines(package: JsonObject, wanted: Sequence[str] | None) -> str:
-    """The scripts that would run, as they are written; all of them where it is not certain which."""
+    """The scripts that would run, as written; all of them if it is uncertain which."""
     scripts: Any = package.get("scripts")
     known: dict[str, Any] = cast("dict[str, Any]", scripts) if isinstance(scripts, dict) else {}
     names = known if wanted is None else [name for name in wanted if name in known]
@@ -294,13 +295,13 @@ READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def refuse_irreplaceable(fd: int, info: os.stat_result, path: str) -> None:
-    """Refuse what no write may replace: anything but a regular file, one that is read-only, one with other names."""
+    """Refuse a file that no write may replace: not regular, read-only, or with other names."""
     if stat.S_ISDIR(info.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(info.st_mode):
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-    # Renaming over a file asks nothing of the file itself, so its own permissions are asked here. Root may
-    # write anything; the owner's bit says whether this file is meant to change.
+    # Renaming over a file ignores the file's own permissions, so they are checked here. Root may write
+    # anything; the owner's bit says whether this file is meant to change.
     if not info.st_mode & stat.S_IWUSR or not os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True):
         raise ToolFailure(f"No permission to write {path!r}: the file is read-only.")
     if info.st_nlink > 1:
@@ -315,13 +316,13 @@ class Written:
     """A write right before its rename."""
 
     path: str
-    """As it was asked for."""
+    """As requested."""
     real: str
     old_fd: int | None
     new_fd: int
     data: bytes
     copied: int | None
-    """How much of the old file the new one begins with; None when it takes nothing over."""
+    """Number of bytes of the old file that the new one begins with; None if it takes none over."""
 
 
 def check_bound(bound: Mapping[str, str], write: Written, *, max_bytes: int) -> None:
@@ -340,11 +341,11 @@ def _is_shown(write: Written, old_fd: int, shown: str, max_bytes: int) -> bool:
         return False
     try:
         before = os.fstat(fd)
-        if before.st_size > max_bytes:  # no look reads so far
+        if before.st_size > max_bytes:  # no inspection reads that far
             return False
         there = digest_of(fd, before.st_size)
         if write.copied is not None:
-            # What was copied counts too, not only what was put back for this look.
+            # Check the copied bytes too: the old file may have been put back just for this check.
             same = there == shown and digest_of(write.new_fd, write.copied) == shown
         else:
             # A file that already is what it was approved to become is no surprise to anybody.
@@ -365,9 +366,9 @@ def digest_of(fd: int, size: int) -> str:
 
 
 _KEPT = 4 * MAX_SHOWN_TEXT
-"""No text that is shown has more bytes."""
+"""A shown text has at most this many bytes."""
 _MAX_SENT = 640 * 1024
-"""As JSON: an ordinary body of the server's holds it."""
+"""As JSON: it fits into an ordinary request body of the server."""
 
 
 def inspect_write(
@@ -377,7 +378,7 @@ def inspect_write(
     max_bytes: int = MAX_FILE_BYTES,
     unreadable: Callable[[str], bool] = lambda real: False,
 ) -> Inspection:
-    """What stands at `path` now. `unreadable`: whether a real path may not be read, so that its text is not told."""
+    """Inspect the file at `path`. `unreadable`: True for a real path that may not be read; its text is left out."""
     try:
         return Inspection(files=[_look(paths, path, max_bytes, unreadable)])
     except ByleaveError as error:
@@ -425,7 +426,7 @@ def _checked(path: str, relative: str, real: str | None) -> str:
 
 
 def _refuse_dead_link(paths: PathValidator, path: str, real: str) -> None:
-    """Nothing is there, but the name may be taken: by a link to nothing, or by a file that came just now."""
+    """Refuse a name that is taken after all: by a dangling link, or by a file that appeared just now."""
     parent, _, name = real.rpartition("/")
     try:
         directory = paths.open_raw(parent or ".", os.O_PATH | os.O_DIRECTORY)
@@ -465,7 +466,7 @@ def _seen(fd: int, path: str, real: str, max_bytes: int, note: str | None) -> Se
 
 
 def _text(data: bytes, path: str, real: str) -> tuple[str | None, str | None]:
-    """All of a text with its secrets masked, or why it is not shown. Never a part: half a file is no difference."""
+    """The whole text with secrets masked, or why it is not shown. Never a part: half a file is no difference."""
     if secret_name(path) or secret_name(real):
         return None, "Its name says that it may hold secrets, so its content is not shown."
     if b"\x00" in data:
@@ -473,7 +474,7 @@ def _text(data: bytes, path: str, real: str) -> tuple[str | None, str | None]:
     try:
         text = data.decode("utf-8") if len(data) <= _KEPT else ""
     except UnicodeDecodeError:
-        # Read with replacements, different bytes would look the same.
+        # With replacement characters, different bytes would look the same.
         return None, "It is not text in UTF-8."
     if len(data) > _KEPT or len(text) > MAX_SHOWN_TEXT:
         return None, "It is too long to be shown here."

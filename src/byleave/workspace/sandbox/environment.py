@@ -1,22 +1,18 @@
-"""Where programs come from: fixed directories, never the workspace, never the inherited PATH.
+"""Find a command's program, and set up its environment, user, control group and home directory.
 
-A command's name is looked up in directories that belong to root, and in the toolchains that belong to the user of this
-machine (the Python that runs Byleave, the newest Node of nvm). The environment a command gets is written here from
-nothing; no variable of the client reaches it, so neither do its secrets.
+Programs come from directories that belong to root and from the toolchains of this machine's user (the Python that runs
+Byleave, the newest Node of nvm), never from the workspace or the inherited PATH. The environment is built from nothing:
+no variable of the client reaches a command, so neither do its secrets.
 
-Whom a command runs as, when the client itself runs as root.
+Root is more than any command needs. If the client runs as root and the workspace belongs to somebody else who can reach
+it, commands run as that user: they can do there what its owner could, and nothing that only root can. Otherwise they
+have to stay root, inside the sandbox; then the kernel's limit on processes does not count, and a control group replaces
+it if there is one, which is tried before it is relied on.
 
-Root is more than any command needs. Where the workspace belongs to somebody else, commands run as that user: they can
-do there what its owner could, and nothing that only root can. Where it belongs to root they have to stay root, inside
-the sandbox; then the kernel's limit on processes does not count, and a control group stands in for it where there is
-one, which is tried before it is relied on.
-
-The directory a command has for itself where the sandbox cannot give it one of its own: HOME and temporary files.
-
-It goes when the command does, however deep what was left in it is nested: at once, or where that takes long in a thread
-beside what comes next, for the client does nothing else meanwhile. One that a killed client left is removed by the
-next. Who uses one holds a lock on it. Nothing but such directories of our own user, or where we are root of the
-workspace's owner, is ever removed; no link is followed, and what is mounted in one is left alone.
+`own_home` is for HOME and temporary files where the sandbox cannot provide a directory. It is removed with the command,
+however deeply nested: at once, or in a thread if that takes long, since the client does nothing else meanwhile. The
+next client removes one that a killed client left; a lock marks one in use. Only such directories of our own user, or as
+root of the workspace's owner, are ever removed; no link is followed, and mounts in one are left alone.
 """
 
 import _thread
@@ -55,7 +51,7 @@ class CommandUser:
     gid: int
 
     def reaches(self, path: Path) -> bool:
-        """True if this user could open what lies at `path`, as far as modes say."""
+        """True if the modes let this user enter `path` and all directories above it."""
         try:
             return all(self._enters(parent) for parent in (path, *path.parents))
         except OSError:
@@ -69,9 +65,10 @@ class CommandUser:
 
 
 def command_user(workspace: Path) -> CommandUser | None:
-    """Who owns the workspace, when we are root and they are not; else None: commands run as we do.
+    """The workspace's owner, if we are root and they are not; else None: commands run as we do.
 
-    ToolFailure where the owner may not enter it: a command can bring that about, and must not become root by it.
+    None too if the owner cannot reach it through the directories above. ToolFailure if they may not enter it itself: a
+    command can bring that about, and must not become root by it.
     """
     if os.geteuid() != 0:
         return None
@@ -95,7 +92,7 @@ def command_user(workspace: Path) -> CommandUser | None:
 
 
 def pids_group() -> Path | None:
-    """The control group under which root may make others that limit processes; None where there is none."""
+    """The control group in which root may create groups that limit processes; None if there is none."""
     if os.geteuid() != 0:
         return None
     with suppress(OSError):
@@ -113,7 +110,7 @@ def pids_group() -> Path | None:
 
 @contextmanager
 def limited_group(base: Path, processes: int) -> Generator[tuple[Path, list[str]]]:
-    """A group for one command: where its members are written, and the argv that joins it and goes on."""
+    """Create a group for one command; yield its file of members and the argv prefix that joins it."""
     group = base / f"{_OURS}{os.getpid()}-{next(_COUNT)}"
     group.mkdir()
     try:
@@ -121,7 +118,7 @@ def limited_group(base: Path, processes: int) -> Generator[tuple[Path, list[str]
         procs = group / "cgroup.procs"
         yield procs, ["/bin/sh", "-c", _JOIN, str(procs)]
     finally:
-        with suppress(OSError):  # someone in it is still dying; the next client sweeps it
+        with suppress(OSError):  # a process in it is still exiting; the next client sweeps it
             group.rmdir()
 
 
@@ -131,7 +128,7 @@ def _joins(argv: list[str]) -> bool:
 
 
 def _sweep(base: Path) -> None:
-    """Remove groups that a killed client left. Its number is in the name: one that lives may just be about to join."""
+    """Remove groups of killed clients, by the process id in the name: a living one may be about to join."""
     for group in base.glob(f"{_OURS}*"):
         if not Path("/proc", group.name.removeprefix(_OURS).partition("-")[0]).exists():
             with suppress(OSError):
@@ -140,7 +137,7 @@ def _sweep(base: Path) -> None:
 
 SYSTEM_DIRECTORIES = ("/usr/local/bin", "/usr/bin", "/bin")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
-# What stands behind a name when the name itself is not installed.
+# Programs to try for a command's name.
 _SPELLINGS = {"python": ("python", "python3"), "python3": ("python", "python3")}
 _PACKAGES = {"locate": "plocate", "python": "python3", "node": "nodejs", "rg": "ripgrep"}
 
@@ -178,14 +175,14 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _is_bare(prefix: Path) -> bool:
-    """True if it can be shown whole: a Python installed into HOME, or ~/.local, has the user's own files beside it."""
+    """True if all of it may be readable: a Python in HOME or ~/.local has the user's own files beside it."""
     home = Path.home().resolve()
     return not home.is_relative_to(prefix) and prefix != home / ".local"
 
 
 @lru_cache(maxsize=1)
 def optional_packages() -> tuple[str, ...]:
-    """Directories below /opt that programs of the system lead into; nothing else there is a command's to read."""
+    """Directories in /opt that system programs link into; commands may read nothing else there."""
     links = (entry.path for place in SYSTEM_DIRECTORIES for entry in _entries(place) if entry.is_symlink())
     targets = (os.path.realpath(link).split("/") for link in links)
     return tuple(sorted({"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}))
@@ -200,7 +197,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
 
 
 def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:
-    """Those outside the workspace that the user its commands run as can reach."""
+    """Toolchains outside the workspace that the user of its commands can reach."""
     runner = command_user(workspace)
     outside = (chain for chain in toolchains() if not chain.prefix.is_relative_to(workspace))
     return tuple(chain for chain in outside if runner is None or runner.reaches(chain.programs))
@@ -226,7 +223,7 @@ def find_program(name: str, workspace: Path) -> str:
 
 
 def clean_environment(workspace: Path, home: str) -> dict[str, str]:
-    """Everything a command's environment holds. Git and npm are told to ask nothing and to read no other settings."""
+    """The whole environment of a command. It tells git and npm to ask nothing and to read no other settings."""
     return {
         "PATH": ":".join(search_path(workspace)),
         "HOME": home,
@@ -268,7 +265,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def own_home() -> Generator[Path]:
-    """An empty directory for the time of the block."""
+    """Create an empty directory that lasts as long as the block."""
     path = Path(tempfile.mkdtemp(prefix=_PREFIX))
     while (fd := _taken(path)) is None:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -296,7 +293,7 @@ def _beside(steps: Generator[None], fd: int) -> None:
 
 
 def _taken(path: Path) -> int | None:
-    """Lock what was made, and never wait for it. None: somebody clears away, and to them it looks left."""
+    """Lock a new directory without waiting; None if another client takes it for a left one and removes it."""
     fd = os.open(path, _DIRECTORY)
     taken = False
     try:
@@ -310,7 +307,7 @@ def _taken(path: Path) -> int | None:
 
 
 def remove_left(workspace: Path) -> None:
-    """Remove what clients left that were killed: ours, and where we are root those of the workspace's owner."""
+    """Remove directories that killed clients left: ours and, as root, those of the workspace's owner."""
     users = {os.geteuid()}
     with suppress(OSError):
         users |= {workspace.stat().st_uid} if os.geteuid() == 0 else set[int]()
@@ -324,14 +321,14 @@ def _remove_if_left(path: str, users: set[int]) -> None:
     fd = os.open(path, _DIRECTORY)
     try:
         if os.fstat(fd).st_uid in users:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody uses it
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is in use
             remove_tree(path)
     finally:
         os.close(fd)
 
 
 def remove_tree(path: str | Path) -> None:
-    """Remove a directory and all in it. What cannot be removed stays, and is no error."""
+    """Remove a directory and everything in it. Entries that cannot be removed stay, without an error."""
     for _ in _removing(path):
         pass
 
@@ -339,8 +336,8 @@ def remove_tree(path: str | Path) -> None:
 def _removing(path: str | Path) -> Generator[None]:
     """`remove_tree`, step by step.
 
-    Directories are moved up before they are emptied: a path that leads down could be longer than the kernel takes, and
-    to follow it step by step could take more descriptors, or more stack, than there are.
+    Directories are moved up before they are emptied: a path down could be longer than the kernel takes, and a descent
+    could need more descriptors, or more stack, than there are.
     """
     with suppress(OSError):
         top = os.open(path, _DIRECTORY)
@@ -367,7 +364,7 @@ def _empty(top: int) -> Generator[None]:
                     for inner in os.listdir(child):
                         yield
                         if not _unlinked(child, inner):
-                            os.close(_opened(child, inner, mount))  # to be moved, a directory must be writable itself
+                            os.close(_opened(child, inner, mount))  # only a writable directory can be moved
                             os.rename(inner, f"{token}-{moved}", src_dir_fd=child, dst_dir_fd=top)
                             moved += 1
                 finally:
@@ -376,7 +373,7 @@ def _empty(top: int) -> Generator[None]:
 
 
 def _unlinked(directory: int, name: str) -> bool:
-    """True if it is gone; a directory is not."""
+    """Remove an entry and return True; False for a directory, which stays."""
     if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
         return False
     os.unlink(name, dir_fd=directory)
@@ -384,7 +381,7 @@ def _unlinked(directory: int, name: str) -> bool:
 
 
 def _opened(directory: int, name: str, mount: bytes) -> int:
-    """A directory, which its owner may have closed to itself. OSError where something else is mounted there."""
+    """Make a directory accessible and open it. OSError if something is mounted there."""
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
         if _mount(fd) != mount:
@@ -397,6 +394,6 @@ def _opened(directory: int, name: str, mount: bytes) -> int:
 
 
 def _mount(fd: int) -> bytes:
-    """Which mount a descriptor lies in; a device would not tell one directory that is mounted twice."""
+    """Id of the mount that a descriptor lies in; a device number does not tell two mounts of one directory apart."""
     with open(f"/proc/self/fdinfo/{fd}", "rb", buffering=0) as file:
         return file.read().partition(b"mnt_id:")[2].partition(b"\n")[0]

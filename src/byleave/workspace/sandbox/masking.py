@@ -1,17 +1,16 @@
-"""Covering what the owner's rules forbid, so that a command cannot read it whatever its arguments say.
+"""Cover paths that a command must not read, whatever its arguments say, and find files by their names.
 
-A directory gets an empty one over it that nobody may enter, a file an empty one that nobody may read; a program that
-looks at them is refused rather than told that they are gone. Mounts are named by path: the way to each is walked
-without following a link, and a path that leads through links is covered where it really lies. What lies outside the
-workspace needs no cover, since nothing of it is mounted. Never covers less than it was asked to: it refuses.
-Secrets are covered in the same way for a command that nobody was asked about (`Withheld`): to one that is known only to
-read they are empty, so that it says nothing of them; to any other they cannot be read.
+A directory is covered by an empty one that nobody may enter, a file by an empty one that nobody may read, so a program
+is refused rather than told that they are gone. Mounts are named by path: the way to each is walked without following a
+link, and a path that leads through links is covered at its real place. Paths outside the workspace need no cover, since
+they are not mounted. It never covers less than it was asked to: it refuses. Secrets are covered in the same way for a
+command that nobody was asked about (`Withheld`): to one that is known only to read they look empty, so that it says
+nothing of them; to any other they cannot be read.
 
-Finding files by what their names say: those that hold secrets, and those that something executes or trusts.
-
-`find` walks directories by descriptors and steps through the gate's names one at a time (`denials`), so that it costs
-about as much as listing them. A link is not walked: what it leads to counts, where that lies in the workspace. A
-directory that cannot be looked into counts as a whole. It opens no file and decides nothing.
+`find` finds files that hold secrets, and files that something executes or trusts. It walks directories by descriptor
+and steps through the gate's names one at a time (`Denials`), so it costs about as much as listing them. It does not
+walk a link: the target counts, if it lies in the workspace. A directory that cannot be read counts as a whole. It opens
+no file and decides nothing.
 """
 
 import errno
@@ -35,12 +34,12 @@ _WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """What is kept from a command that nobody was asked about: paths from the workspace, each at its real place."""
+    """Workspace-relative real paths that are kept from a command nobody was asked about."""
 
     secrets: tuple[str, ...] = ()
     """Cannot be read."""
     only_reads: bool = False
-    """True if the command is known to read alone: secrets look empty to it, and it can change nothing at all."""
+    """True if the command is known only to read: secrets look empty to it, and it can change nothing at all."""
     sealed: tuple[str, ...] = ()
     """Cannot be changed."""
 
@@ -50,24 +49,24 @@ NOTHING_WITHHELD = Withheld()
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """One path that is covered: where it really lies, from the workspace."""
+    """A covered path, workspace-relative and real."""
 
     path: str
     is_directory: bool
     empty: bool = False
-    """True if it may be read, and is empty then."""
+    """True if it may be read, and looks empty."""
 
 
 def parents_of(path: str) -> list[str]:
-    """The directories on the way to a path, from the workspace down: `a`, `a/b` for `a/b/c`."""
+    """The directories above a path, from the workspace down: `a`, `a/b` for `a/b/c`."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def masks_for(root: str, root_fd: int, paths: Collection[str]) -> tuple[list[Mask], set[str]]:
-    """What to cover for `paths`, outermost only, and which of them are hidden then; what is not there is left out.
+    """The masks for `paths`, outermost only, and the paths that they hide; missing ones are left out.
 
-    Raises where it cannot be told.
+    Raises if they cannot be determined.
     """
     if len(paths) > MAX_MASKED:
         raise ToolFailure(
@@ -89,7 +88,7 @@ def masks_for(root: str, root_fd: int, paths: Collection[str]) -> tuple[list[Mas
 
 
 def real_path(root: str, path: str) -> str | None:
-    """Where a path of the workspace really lies, from the workspace; None when that is outside."""
+    """The workspace-relative real path of a path; None if it is outside."""
     if not path or "\x00" in path or path.startswith("/") or ".." in path.split("/"):
         raise PathValidationError(f"{path!r} is no path inside the workspace, so it cannot be hidden.")
     real = os.path.realpath(os.path.join(root, path))
@@ -101,7 +100,7 @@ def real_path(root: str, path: str) -> str | None:
 
 
 def mode_at(root_fd: int, path: str) -> int | None:
-    """What is at a path, without following any link; None when nothing is. A link on the way is an error."""
+    """The mode of what is at a path, following no link; None if nothing is. A link on the way is an error."""
     fd = open_at(root_fd, path)
     if fd is None:
         return None
@@ -112,7 +111,7 @@ def mode_at(root_fd: int, path: str) -> int | None:
 
 
 def open_at(root_fd: int, path: str) -> int | None:
-    """A descriptor of what is at a path, not to be read from; None when nothing is. A link on the way is an error."""
+    """Open a path with O_PATH, following no link; None if nothing is there. A link on the way is an error."""
     fd = os.dup(root_fd)
     try:
         for part in path.split("/"):
@@ -134,12 +133,12 @@ def open_at(root_fd: int, path: str) -> int | None:
 
 @contextmanager
 def covers(root: str, masks: Iterable[Mask]) -> Generator[tuple[list[str], list[int]]]:
-    """The arguments of bubblewrap that lay the covers, and the descriptors they need."""
+    """Yield the bubblewrap arguments that mount the covers, and the descriptors they need."""
     arguments: list[str] = []
     fds: list[int] = []
     try:
         for mask in masks:
-            # Mode 0: to git and its like, what is covered cannot be read; it has not been deleted.
+            # Mode 0: git and the like see an unreadable file, not a deleted one.
             perms = "0000" if not mask.empty else "0555" if mask.is_directory else "0444"
             if mask.is_directory:
                 arguments += ["--size", "4096", "--perms", perms, "--tmpfs", f"{root}/{mask.path}"]
@@ -166,16 +165,16 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sort:
-    """One sort of names."""
+    """A category of names."""
 
     directories: Denials
     files: Denials
     maybe: Callable[[str], bool]
-    """True if a file's name is worth a closer look; most are not, and are told at once."""
+    """Quick filter: False for a file name that cannot fit, as most cannot."""
     holds: Callable[[str], bool]
     """The gate's own answer for a path that fits: it knows the exceptions."""
     by_file: bool
-    """True if each file counts, and a link by its own name; else a directory does as a whole, and a link's target."""
+    """True if each file counts, and a link by its own name; else directories count whole, and a link by its target."""
 
 
 def _sort(globs: NameGlobs, holds: Callable[[str], bool], *, by_file: bool = False) -> Sort:
@@ -183,13 +182,13 @@ def _sort(globs: NameGlobs, holds: Callable[[str], bool], *, by_file: bool = Fal
 
 
 def _maybe(globs: Iterable[str]) -> Callable[[str], bool]:
-    """A name fits one of the globs only if it is so, begins so, ends so or holds so. A path is not looked at."""
+    """Filter for names that equal, begin, end with or hold a fixed part of a glob; globs of paths are left out."""
     pieces = [(glob.partition("*")[0], glob.rpartition("*")[2], glob) for glob in globs if "/" not in glob]
     exact = frozenset(glob for _, _, glob in pieces if "*" not in glob)
     starts = tuple(start for start, _, glob in pieces if "*" in glob and start)
     ends = tuple(end for start, end, glob in pieces if "*" in glob and not start and glob.count("*") == 1)
     inside = tuple(max(glob.split("*"), key=len) for start, _, glob in pieces if not start and glob.count("*") > 1)
-    # Other file systems drop what stands at the end, and take what follows a colon for something else.
+    # Other file systems drop final dots and blanks, and take what follows a colon for a stream.
     ends = (*ends, ".", " ")
 
     def maybe(name: str) -> bool:
@@ -209,7 +208,7 @@ def secrets() -> Sort:
 
 @cache
 def trusted() -> Sort:
-    """Files that someone executes or obeys, but for installed code."""
+    """Files that someone executes or obeys, except installed code."""
     return _sort(trusted_globs(), lambda path: trusted_name(path) is not None, by_file=True)
 
 
@@ -221,7 +220,7 @@ def installed() -> Sort:
 
 @cache
 def repositories() -> Sort:
-    """What git and Byleave keep for themselves, as a whole; also the file that leads git to where it keeps it."""
+    """Directories of git and Byleave as a whole, and the `.git` file that points git to its directory."""
     names = (".git", ".byleave")
     return _sort(NameGlobs(names, names), lambda path: path.rpartition("/")[2].lower() in names)
 
@@ -229,10 +228,10 @@ def repositories() -> Sort:
 def find(
     root: str, tops: Iterable[str], sort: Sort, *, passing: Sort | None = None, thorough: bool = False
 ) -> list[str]:
-    """What lies below `tops` and is of a sort: paths from the workspace, each at its real place.
+    """Find workspace-relative real paths below `tops` that are of a sort.
 
-    `passing`: directories of this sort are passed over. Raises ToolFailure where there is too much to look at, unless
-    it is to be `thorough`: then it takes as long as it takes, and what lies too deep for anybody is passed over.
+    `passing`: directories of this sort are skipped. Raises ToolFailure if there is too much to search, unless
+    `thorough`: then it takes as long as it takes, and directories that are too deep for anybody are skipped.
     """
     walk = _Walk(os.path.realpath(root), sort, passing, thorough=thorough)
     for top in tops:
@@ -242,7 +241,7 @@ def find(
 
 
 def outermost(paths: Iterable[str], sort: Sort) -> list[str]:
-    """Files of a sort, with each directory of it in place of what lies below."""
+    """Replace files below a directory of the sort by that directory."""
     found: dict[str, None] = {}
     for path in paths:
         names = path.split("/")
@@ -256,7 +255,7 @@ def _always(name: str) -> bool:
 
 
 class _Walk:
-    """One look through the workspace."""
+    """One search through the workspace."""
 
     def __init__(self, root: str, sort: Sort, passing: Sort | None, *, thorough: bool) -> None:
         self.root = root
@@ -268,7 +267,7 @@ class _Walk:
         self._seen: set[str] = set()
 
     def take(self, real: str, *, is_one: bool = False) -> None:
-        """Note a real path to look at, if it lies in the workspace: what the names on the way say counts too."""
+        """Add a real path to the search, if it lies in the workspace; the names on the way count too."""
         if real != self.root and not real.startswith(f"{self.root}/"):
             return
         path = real[len(self.root) + 1 :]
@@ -293,14 +292,14 @@ class _Walk:
 
     def _file_spot(self, files: Spot, name: str) -> Spot:
         below = files.below(name)
-        # A directory that bears a file's name (a virtual environment called .env) says nothing of what is in it.
+        # A directory with a file's name (a virtual environment called .env) says nothing about its content.
         return self._sort.files.top if below.forbidden else below
 
     def _enter(self, fd: int, prefix: str, directories: Spot, files: Spot, depth: int) -> None:
         self._seen.add(prefix[:-1])
         inside: list[str] = []
         all_below = directories.forbidden
-        # On the way to a path of several names, each name has to be compared.
+        # Within a pattern of several names, each name has to be compared.
         maybe = self._sort.maybe if files is self._sort.files.top else _always
         try:
             if depth > MAX_DEPTH and self._thorough:
@@ -331,7 +330,7 @@ class _Walk:
             os.close(fd)
 
     def _leads_in(self, directories: Spot, name: str) -> bool:
-        """True if a link bears a directory's name, or the first of several (`.github`) where its own name counts."""
+        """True if a link has a directory's name, or the first of several (`.github`) if its own name counts."""
         below = directories.below(name)
         return below.forbidden or (self._sort.by_file and below is not self._sort.directories.top)
 
@@ -346,6 +345,6 @@ class _Walk:
         except FileNotFoundError:
             return
         except OSError:
-            self.found.add(prefix + name)  # what is in it cannot be told
+            self.found.add(prefix + name)  # its content is unknown
             return
         self._enter(child, f"{prefix}{name}/", directories, self._file_spot(files, name), depth + 1)

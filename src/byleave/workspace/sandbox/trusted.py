@@ -1,12 +1,12 @@
-"""Files that something executes or trusts, kept as they are from a command that nobody was asked about.
+"""Protect files that something executes or trusts from a command that nobody was asked about.
 
 A grant, the mode `full` and a rule let a command run unseen, and what it leaves in `package.json`, a Makefile or
-`.github/workflows` would run later with other rights. Those that are there are read-only for it (`sealed`). Git goes
-through with what it does, since a checkout that fails half-way leaves a mess: what it changed of them is put back
-afterwards, and so is whatever could not be sealed. What is new is given another name. Installed code may be changed by
-the programs that install it; git finds it read-only. Repositories further down are git's alone: others find them
-read-only, and make none. Git may make them, but what decides what git runs stays as it is in those that are there.
-Nothing is deleted, and everything is told.
+`.github/workflows` would run later with other rights. Existing ones are read-only for it (`sealed`). Git may change
+them, since a checkout that fails half-way leaves a mess; its changes are put back afterwards, and so are changes to
+files that could not be sealed. New ones are renamed. Installed code may be changed by the programs that install it, but
+is read-only for git. Nested repositories are git's alone: for other commands they are read-only, and new ones are
+renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. Nothing is
+deleted, and every change is reported.
 """
 
 import os
@@ -24,7 +24,7 @@ from .masking import find, installed, outermost, repositories, trusted
 from .protection import put_aside
 
 MAX_SEALED = 200
-"""Each costs the start of a command about a millisecond; what is beyond them is put back instead."""
+"""Each costs the start of a command about a millisecond; files beyond this are put back instead."""
 MAX_BYTES = 64 * 1024**2
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _TOLD = 10
@@ -34,15 +34,15 @@ _DECIDES = ("config", "config.worktree", "commondir", "hooks", "info")
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One of them as it was."""
+    """A trusted file before the command."""
 
     info: os.stat_result
     parent: tuple[int, int]
     """Device and inode of its directory."""
     content: bytes | None = None
-    """None: it is sealed."""
+    """None if it is sealed, or a link."""
     target: str | None = None
-    """What a link says."""
+    """Target of a link."""
 
     @property
     def sealed(self) -> bool:
@@ -51,7 +51,7 @@ class _File:
 
 _LOCK = threading.Lock()
 _RUNNING: dict[str, list["TrustedFiles"]] = {}
-"""The commands of each workspace that run now, the first first."""
+"""Running commands of each workspace, oldest first."""
 
 
 class TrustedFiles:
@@ -66,7 +66,7 @@ class TrustedFiles:
         self._repositories = self._further_down() if is_git else ()
         self._found = self._look()
         self._whole = self._directories()
-        """Directories that are sealed, not looked into, by what tells them from others."""
+        """Directories sealed as a whole, with device and inode."""
         self.sealed = tuple(self._whole)
         if not is_git:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
@@ -77,12 +77,12 @@ class TrustedFiles:
             self.sealed = (*self.sealed, *plain)[:MAX_SEALED]
 
     def _look(self, *, after: bool = False) -> list[str]:
-        """`after` the command: it may have made so much, or so deep, that nobody would look through it."""
+        """Find the trusted files. `after` the command thoroughly: it may have made very many, or very deep ones."""
         found = find(self._root, ["."], trusted(), passing=installed(), thorough=after)
         return [*(path for path in found if not _is_ours(path)), *self._deciding()]
 
     def _further_down(self) -> tuple[str, ...]:
-        """Repositories below the workspace's own, or the files that lead to them."""
+        """Nested repositories, or the files that point to them."""
         found = find(self._root, ["."], repositories(), passing=installed())
         return tuple(path for path in found if not _is_ours(path.partition("/")[0]))
 
@@ -103,18 +103,18 @@ class TrustedFiles:
         return found
 
     def _directories(self, *, after: bool = False) -> dict[str, tuple[int, int]]:
-        """Installed code, which is not git's to change; and repositories, which only git may."""
+        """Directories to seal: for git installed code, for other commands repositories."""
         sort, passing = (installed(), None) if self._is_git else (repositories(), installed())
         found: dict[str, tuple[int, int]] = {}
         for path in find(self._root, ["."], sort, passing=passing, thorough=after):
             with suppress(OSError):
                 info = os.lstat(f"{self._root}/{path}")
-                if not _is_ours(path.partition("/")[0]):  # those are held elsewhere
+                if not _is_ours(path.partition("/")[0]):  # those are protected elsewhere
                     found[path] = info.st_dev, info.st_ino
         return found
 
     def keep(self, held: Iterable[str]) -> None:
-        """Before the command: what is not among `held`, paths it cannot change, is read."""
+        """Before the command: read the files that are not at or below `held`, which it cannot change."""
         sealed, room = set(held), MAX_BYTES
         before: dict[str, _File] = {}
         for path in self._found:
@@ -132,14 +132,14 @@ class TrustedFiles:
                 )
         with _LOCK:
             running = _RUNNING.setdefault(self._root, [])
-            if running:  # what another such command made of them meanwhile is not how they were
+            if running:  # another such command may have changed them: use its record
                 earlier = running[0]._before
                 before = {path: before.get(path, file) if file.sealed else file for path, file in earlier.items()}
             self._before = before
             running.append(self)
 
     def put_back(self) -> list[str]:
-        """After the command: what it did to them is taken back. Gives a sentence for each."""
+        """After the command: take its changes back. Return a sentence for each."""
         with _LOCK:
             if self not in _RUNNING.get(self._root, ()):
                 return []  # it never began
@@ -154,9 +154,9 @@ class TrustedFiles:
 
     def _told(self) -> list[str]:
         told: list[str] = []
-        same = set(self._whole.values())  # what was moved could not be changed
+        same = set(self._whole.values())  # a moved one could not be changed
         now = self._directories(after=True).items()
-        # Installed code that is another now, at its old place, its owner has installed again.
+        # Installed code that is new at its old place was installed again by its owner.
         new = [path for path, which in now if which not in same and not (self._is_git and path in self._whole)]
         for path in sorted({*self._look(after=True), *self._before, *new}):
             file = self._before.get(path)
@@ -245,10 +245,10 @@ class TrustedFiles:
 
 
 def _is_plain(path: str) -> bool:
-    """True if something is there that is no link."""
+    """True if something other than a link is there."""
     return os.path.lexists(path) and not os.path.islink(path)
 
 
 def _is_ours(path: str) -> bool:
-    """What git and Byleave keep for themselves is held elsewhere."""
+    """True for the directories of git and Byleave, which are protected elsewhere."""
     return not {".git", ".byleave"}.isdisjoint(path.split("/"))

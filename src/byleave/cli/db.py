@@ -1,0 +1,190 @@
+"""`byleave db prune`: remove old calls, approvals and events from the record, in the database itself."""
+
+import asyncio
+import re
+import sys
+import termios
+from contextlib import suppress
+from dataclasses import asdict
+from time import monotonic
+from typing import Annotated
+
+import typer
+
+from byleave.protocol.errors import CallerError, ConfigurationError
+from byleave.server.auth.secret import has_secret, seal_keys
+from byleave.settings import ServerSettings
+from byleave.store import STORAGE_ERRORS, InUseError, Store
+from byleave.store.retention import Outlook, Removed
+
+from .options import AsJson, ExitCode, new_app, run
+from .process import read_settings
+from .screen import put, put_json, say, wall_time
+
+app = new_app()
+
+UNITS = {"d": 24 * 3600.0, "h": 3600.0}
+AGE = re.compile(r"([1-9][0-9]{0,5})([dh])")
+MEGABYTE = 1024 * 1024
+PROGRESS_SECONDS = 2.0
+IN_USE_HINT = "Stop the server first, or set BYLEAVE_RETENTION_DAYS and let it remove old calls itself."
+
+
+def age_in_seconds(text: str) -> float:
+    """Read an age such as `90d` or `36h`."""
+    found = AGE.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not an age; write 90d or 36h")
+    return int(found[1]) * UNITS[found[2]]
+
+
+async def tell_outlook(seconds: float, *, as_json: bool) -> None:
+    """Say what would go. Only reads, also while a server runs."""
+    store = await Store.inspect(read_settings(ServerSettings), seal_keys=())
+    try:
+        before = await store.retention.moment(seconds)
+        outlook = await store.retention.outlook(before)
+    finally:
+        await store.close()
+    if as_json:
+        span = {"oldest": outlook.oldest, "newest": outlook.newest, "bytes": outlook.bytes}
+        put_json({"dry_run": True, "before": before, **asdict(outlook.removed), **span})
+    elif outlook.removed == Removed():
+        say(f"Nothing to remove before {wall_time(before)}.")
+    else:
+        put(_outlook_line(outlook))
+
+
+async def prune_record(seconds: float, *, yes: bool, as_json: bool) -> ExitCode:
+    """Say what will go, ask, remove it and give back its room."""
+    store = await _open(read_settings(ServerSettings))
+    try:
+        before = await store.retention.moment(seconds)
+        outlook = await store.retention.outlook(before)
+        if outlook.removed != Removed() and not yes:
+            say(f"Before {wall_time(before)}: {_outlook_line(outlook)}")
+            if not _agreed():
+                say("Nothing was removed.")
+                return ExitCode.FAILED
+        held = await store.retention.space()
+        removed = await _remove(store, before, outlook.removed)
+        if removed != Removed():
+            await _give_back(store)
+        now = await store.retention.space()
+    finally:
+        await store.close()
+    freed = max(0, held.used + held.free - now.used - now.free)
+    if as_json:
+        put_json({"dry_run": False, "before": before, **asdict(removed), "freed_bytes": freed})
+    elif removed == Removed():
+        say(f"Nothing to remove before {wall_time(before)}.")
+    else:
+        put(f"Removed {_counted(removed)}; {freed / MEGABYTE:,.1f} MB given back.")
+    return ExitCode.OK
+
+
+async def _open(settings: ServerSettings) -> Store:
+    """Open the record for writing, if it is this server's and nobody else has it open."""
+    await (await Store.inspect(settings, seal_keys=())).close()  # raises if there is none, or an older one
+    if not has_secret(settings):
+        raise ConfigurationError(
+            "There is no secret here, and what is removed is told in the sealed record.",
+            hint="Run this with the server's BYLEAVE_HOME, or set BYLEAVE_SECRET to the server's.",
+        )
+    try:
+        store = await Store.open(settings, seal_keys=seal_keys(settings))
+    except InUseError as error:
+        raise ConfigurationError(error.message, hint=IN_USE_HINT) from None
+    if not await store.is_own():
+        await store.close()
+        raise ConfigurationError(
+            "The record was sealed with another secret; nothing was removed.",
+            hint="Run this with the server's BYLEAVE_HOME, or set BYLEAVE_SECRET to the server's.",
+        )
+    return store
+
+
+async def _remove(store: Store, before: str, expected: Removed) -> Removed:
+    removed, shown_at = Removed(), monotonic()
+    try:
+        async for step in store.retention.prune(before, actor="operator"):
+            removed += step
+            if monotonic() - shown_at > PROGRESS_SECONDS:
+                shown_at = monotonic()
+                say(f"Removed {removed.calls:,} of {expected.calls:,} calls …")
+    except asyncio.CancelledError:
+        say(f"Stopped after {_counted(removed)}. The record is whole; run this again to go on.")
+        raise
+    return removed
+
+
+async def _give_back(store: Store) -> None:
+    if (await store.retention.space()).shrinks:
+        while await store.retention.give_back():
+            pass
+        return
+    say("Writing the file anew, without the free space …")
+    try:
+        await store.retention.rewrite()
+    except STORAGE_ERRORS as error:
+        say(f"note: the file keeps its size ({error}); its free space is used for new calls.")
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise CallerError("Nobody can be asked here; nothing was removed.", hint="--yes removes without asking")
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input typed before the question
+    sys.stderr.write("Remove this for good? [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:  # the input was closed: end the line of the question
+        say("")
+    return answer.strip().lower() in ("y", "yes")
+
+
+# Display
+
+
+def _counted(removed: Removed) -> str:
+    return f"{removed.calls:,} calls, {removed.approvals:,} approvals, {removed.events:,} events"
+
+
+def _outlook_line(outlook: Outlook) -> str:
+    size = f"about {outlook.bytes / MEGABYTE:,.1f} MB"
+    return (
+        f"{_counted(outlook.removed)}; {wall_time(outlook.oldest or '')} to {wall_time(outlook.newest or '')}; {size}"
+    )
+
+
+@app.callback(invoke_without_command=True)
+def db(context: typer.Context) -> None:
+    """Remove old calls from the record."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def prune(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Age of what goes: 90d for days, 36h for hours.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go; works while a server runs.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove calls that ended long ago, their approvals, and old events.
+
+    Open calls, pending questions, conversations, grants and the audit chain stay, and `byleave audit verify` still
+    proves the rest. Stop the server first, or set BYLEAVE_RETENTION_DAYS and let it do this itself. Safe to interrupt:
+    run it again to go on.
+
+    \b
+    Example:
+      byleave db prune --older-than 90d --dry-run
+      BYLEAVE_HOME=/srv/byleave byleave db prune --older-than 90d
+    """
+    seconds = age_in_seconds(older_than)
+    run(tell_outlook(seconds, as_json=as_json) if dry_run else prune_record(seconds, yes=yes, as_json=as_json))

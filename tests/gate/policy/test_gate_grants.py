@@ -119,7 +119,7 @@ ATTACKS = [
 ]
 HARMLESS_THERE = {
     "pytest": ["-m evil"],  # tests with this mark
-    "unittest": ["-c evil.ini", "-vc evil.ini", "-f"],  # catch an interrupt; stop at the first failure
+    "unittest": ["-f"],  # stop at the first failure
     "cargo": ["-p evil", "-pevil"],  # a package of the workspace
 }
 

@@ -130,6 +130,56 @@ async def test_the_scripts_of_another_package_run_only_when_they_are_shown(
         assert (inspection.files, (inspection.problem or "").startswith(problem)) == ([], True)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["run", "--token", "build", "deploy"],
+        ["run", "--if-present", "true", "deploy"],
+        ["--prefix", "app ", "run", "deploy"],
+        ["--prefix", "l/..", "run", "deploy"],
+        ["--prefix", "app/none", "run", "deploy"],
+    ],
+)
+async def test_a_line_whose_script_or_directory_npm_could_read_otherwise_is_refused(
+    workspace: Workspace, place: Place, args: list[str]
+) -> None:
+    place.file("package.json", json.dumps({"scripts": {"build": "echo build", "true": "echo true", "deploy": "x"}}))
+    place.file("app/package.json", json.dumps({"scripts": {"deploy": "echo app"}}))
+    (place.root / "l").symlink_to("app")
+    inspection = await inspected(workspace, "npm", *args)
+    assert inspection.files == []
+    assert inspection.problem is not None
+
+
+async def test_the_script_of_a_package_in_a_directory_is_shown_and_runs(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", json.dumps({"scripts": {"test": "echo root"}}))
+    place.file("app/package.json", json.dumps({"scripts": {"test": "echo tested app"}}))
+    inspection = await inspected(workspace, "npm", "--prefix", "app", "test")
+    assert inspection.files[0].text == '"test": "echo tested app"'
+    assert "tested app" in (await run(workspace, inspection.bound, "npm", "--prefix", "app", "test")).stdout
+
+
+@pytest.mark.parametrize("subcommand", ["install", "ci", "it"])
+async def test_an_install_shows_every_script_and_those_of_packages_in_the_workspace(
+    workspace: Workspace, place: Place, subcommand: str
+) -> None:
+    scripts = {"dependencies": "echo deps", "test": "echo tested"}
+    dependencies = {"p": "file:./p", "gone": "./gone", "react": "^18"}
+    place.file("package.json", json.dumps({"scripts": scripts, "dependencies": dependencies, "workspaces": ["libs/*"]}))
+    place.file("p/package.json", json.dumps({"name": "p", "scripts": {"postinstall": "echo of p"}}))
+    text = (await inspected(workspace, "npm", subcommand)).files[0].text
+    assert text is not None
+    assert text.splitlines() == [
+        '"dependencies": "echo deps"',
+        '"test": "echo tested"',
+        'Scripts of its workspaces may run too: ["libs/*"]',
+        'Scripts of "p" may run too, from "file:./p":',
+        '  "postinstall": "echo of p"',
+        'Scripts of "gone" may run too, from "./gone":',
+        "  (they cannot be shown)",
+    ]
+
+
 async def test_a_file_that_is_no_text_is_bound_and_a_note_says_that_it_is_not_shown(
     workspace: Workspace, place: Place
 ) -> None:
@@ -144,7 +194,7 @@ async def test_a_file_that_is_no_text_is_bound_and_a_note_says_that_it_is_not_sh
         (["test"], '"pretest": "tsc"\n"test": "node --test"'),
         (["run", "lint", "--", "--fix"], '"lint": "eslint ."'),
         (["run", "absent"], "(no script of this name)"),
-        (["ci"], '"postinstall": "node evil.js"'),
+        (["ci"], None),
         (["version", "patch"], None),
     ],
 )
@@ -188,6 +238,16 @@ async def test_a_link_inside_is_followed_and_bound_by_content(workspace: Workspa
     inspection = await inspected(workspace, "python", "y.py")
     assert inspection.bound == {"y.py": sha(GOOD)}
     assert "good" in (await run(workspace, inspection.bound, "python", "y.py")).stdout
+
+
+async def test_a_path_through_a_link_and_back_shows_the_file_that_node_runs(workspace: Workspace, place: Place) -> None:
+    place.file("decoy/x.js", "console.log('decoy')")
+    place.file("x.js", "console.log('shown')")
+    place.file("decoy/inner/k")
+    (place.root / "l").symlink_to("decoy/inner")
+    inspection = await inspected(workspace, "node", "l/../x.js")
+    assert [file.text for file in inspection.files] == ["console.log('shown')"]
+    assert (await run(workspace, inspection.bound, "node", "l/../x.js")).stdout == "shown\n"
 
 
 def _fifo(place: Place) -> None:
@@ -247,7 +307,9 @@ async def test_a_fault_while_looking_is_a_problem_and_no_crash(workspace: Worksp
     [
         ({"main": "lib/other.js"}, False),
         ({"main": "./index.js"}, True),
-        ({"main": "index"}, True),
+        ({"main": "./index"}, False),
+        ({"main": "."}, False),
+        ({"main": "index.json"}, False),
         ({"main": 1}, False),
         ({}, True),
         ([], False),
@@ -262,6 +324,23 @@ async def test_a_package_that_starts_an_unseen_file_is_not_shown_as_if_it_were_s
     assert (inspection.problem is None) is seen
     if seen:
         assert "good" in (await run(workspace, inspection.bound, "node", "app")).stdout
+
+
+async def test_node_is_not_let_look_for_another_file(workspace: Workspace, place: Place) -> None:
+    place.file("hook.js", "")
+    place.file("x.js.js", EVIL)
+    inspection = await inspected(workspace, "node", "-r", "./hook.js", "x.js")
+    assert "There is no 'x.js'" in (inspection.problem or "")
+
+
+async def test_each_test_of_node_is_shown_and_bound(workspace: Workspace, place: Place) -> None:
+    place.file("ok.js", "")
+    place.file("t.js", "")
+    inspection = await inspected(workspace, "node", "--test", "ok.js", "t.js")
+    assert inspection.problem is None
+    place.file("t.js", "console.log('changed')")
+    with pytest.raises(DriftedError, match=r"t\.js"):
+        await run(workspace, inspection.bound, "node", "--test", "ok.js", "t.js")
 
 
 @pytest.mark.parametrize("seconds", [1e300, float("inf"), -1e15])
@@ -317,6 +396,37 @@ async def test_a_shadow_that_appears_later_is_not_run(workspace: Workspace, plac
         await run(workspace, inspection.bound, "python", "-m", "this")
 
 
+async def test_compiled_code_in_place_of_a_module_is_not_run(workspace: Workspace, place: Place) -> None:
+    place.file("foo.py", GOOD)
+    place.file("e.py", EVIL)
+    bound = (await inspected(workspace, "python", "-m", "foo")).bound
+    plant = "import os, py_compile\nos.mkdir('foo')\n"
+    plant += "for name in ('__init__', '__main__'): py_compile.compile('e.py', f'foo/{name}.pyc')\n"
+    await run(workspace, {}, "python", "-c", plant)
+    assert "evil" in (await run(workspace, {}, "python", "-m", "foo")).stdout
+    assert "'foo/__init__.pyc' is compiled" in ((await inspected(workspace, "python", "-m", "foo")).problem or "")
+    with pytest.raises(DriftedError, match=r"foo/__init__\.pyc"):
+        await run(workspace, bound, "python", "-m", "foo")
+
+
+@pytest.mark.parametrize("name", ["foo.pyc", "foo.so", "foo.cpython-311-x86_64-linux-gnu.so", "foo/__main__.abi3.so"])
+async def test_compiled_code_beside_a_module_is_named(workspace: Workspace, place: Place, name: str) -> None:
+    place.file("foo.py", GOOD)
+    place.file(name, b"\x7fELF")
+    assert repr(name) in ((await inspected(workspace, "python", "-m", "foo")).problem or "")
+    assert (await inspected(workspace, "python", "foo.py")).problem is None
+
+
+async def test_a_module_that_a_module_runs_is_shown_and_bound(workspace: Workspace, place: Place) -> None:
+    place.file("e.py", GOOD)
+    inspection = await inspected(workspace, "python", "-m", "runpy", "e")
+    assert [file.text for file in inspection.files if file.path == "e.py"] == [GOOD.decode()]
+    assert "good" in (await run(workspace, inspection.bound, "python", "-m", "runpy", "e")).stdout
+    place.file("e.py", EVIL)
+    with pytest.raises(DriftedError, match=r"e\.py"):
+        await run(workspace, inspection.bound, "python", "-m", "runpy", "e")
+
+
 async def test_compiled_code_beside_a_module_is_not_taken_for_it(workspace: Workspace, place: Place) -> None:
     place.file("pkg/__init__.py", b"")
     place.file("pkg/mod.py", GOOD)
@@ -355,6 +465,35 @@ async def test_an_npmrc_of_the_workspace_cannot_swap_the_shell_that_runs_scripts
     result = await run(workspace, bound, "npm", "test")
     assert result.stdout.endswith("as shown\n")
     assert "swapped" not in result.stdout
+
+
+async def test_an_npmrc_of_the_workspace_cannot_swap_git(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", "{}")
+    place.file("evil.sh", "#!/bin/sh\ntouch swapped\n").chmod(0o755)
+    place.file(".npmrc", "git=./evil.sh\nfetch-retries=0\n")
+    await run(workspace, {}, "npm", "view", "git+file:///nothere/a.git")
+    assert not (place.root / "swapped").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("workspace=pk/a", "workspaces = true", "workspace[]=pk/a", "  'workspace'=pk/a", "workspaces", "${x}=pk/a"),
+        *('"work\\u0073pace"=pk/a', "a=b\rworkspace=pk/a", "node-options=--require ./evil.js", "[workspace]"),
+    ],
+)
+async def test_an_npmrc_that_moves_what_npm_runs_is_named(workspace: Workspace, place: Place, line: str) -> None:
+    place.file("package.json", json.dumps({"scripts": {"test": "echo root"}, "workspaces": ["pk/a"]}))
+    place.file(".npmrc", f"save-exact=true\n{line}\n")
+    assert "'.npmrc' sets" in ((await inspected(workspace, "npm", "test")).problem or "")
+
+
+async def test_an_npmrc_of_other_settings_is_shown(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", "{}")
+    text = "# workspace=pk/a\n@me:registry=https://x.example/\nlink-workspace-packages=true\ntag=${workspace}\n"
+    place.file(".npmrc", text)
+    inspection = await inspected(workspace, "npm", "test")
+    assert (inspection.problem, inspection.files[1].text) == (None, text)
 
 
 async def test_a_script_of_a_package_runs_as_it_was_shown(workspace: Workspace, place: Place) -> None:

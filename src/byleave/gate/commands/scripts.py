@@ -6,13 +6,16 @@ other. Files that these load (imports, packages) are not named. Nothing here tou
 line whose files cannot be determined: nobody can inspect it, so nobody can approve it.
 """
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from byleave.protocol.approvals import MAX_SEEN_FILES
 
-from .options import Reading
+from .options import Reading, Unreadable, read
+from .tables import load_tables
 
 
 def _names(text: str) -> frozenset[str]:
@@ -23,14 +26,34 @@ UNKNOWN = (".",)
 """A directory has no content, so its inspection fails."""
 
 _PYTHON_FILES = (".py", ".pyw", ".pyc", ".pyz", ".zip")
-_SCRIPT_MODULES = _names("pdb cProfile profile trace runpy doctest pydoc coverage debugpy memory_profiler")
-"""Python modules that run or import a file given as an argument."""
+_PROFILER = ("", "-o --outfile -s --sort")
+_SCRIPT_MODULES = {
+    "cProfile": _PROFILER,
+    "coverage": ("--branch -a --append -p --parallel-mode", "--source --omit --include --rcfile --data-file --context"),
+    "debugpy": ("--wait-for-client", "--listen --connect"),
+    "doctest": ("-v --verbose -f --fail-fast", "-o --option"),
+    "inspect": ("--details", ""),
+    "memory_profiler": ("", ""),
+    "pdb": ("", "-c --command"),
+    "pickle": ("", ""),
+    "profile": _PROFILER,
+    "pydoc": ("", ""),
+    "runpy": ("", ""),
+    "trace": ("-c --count -t --trace -l --listfuncs -T --trackcalls", "--ignore-module --ignore-dir"),
+    "unittest": ("-v --verbose -q --quiet -f --failfast -c --catch -b --buffer --locals", "-k"),
+}
+"""Modules that run, or import, what they are given: their flags, and their options with a value."""
+_TAKE_MANY = _names("doctest pickle pydoc unittest")
+_TAKE_MODULES = _names("doctest inspect pydoc runpy unittest")
+"""The others take one only after -m."""
 _PIP_BUILDS = ("setup.py", "setup.cfg", "pyproject.toml")
-_NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
-_NODE_LOADS = _names("-r --require --import --loader --experimental-loader --test-global-setup --test-reporter")
+NODE_FILES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".jsx", ".tsx", ".json", ".node", ".wasm")
+_NODE_IMPORTS = _names("--import --loader --experimental-loader --test-global-setup --test-reporter")
 _NODE_READS = _names(
     "--env-file --env-file-if-exists --openssl-config --experimental-config-file --snapshot-blob --build-snapshot"
 )
+_NODE_DEBUGS = (["inspect"], ["debug"])
+_PATH_STARTS = (".", "/")
 _NODE_CODE = frozenset({"-e", "--eval", "-p", "--print", "-pe"})
 _NPM_RUNS_NOTHING = _names(
     """ls list ll la explain why fund root prefix bin help help-search query sbom completion view v info show outdated
@@ -38,12 +61,32 @@ _NPM_RUNS_NOTHING = _names(
     logout adduser owner access org profile team"""
 )
 _NPM_RUNS_SCRIPTS = _names("test t tst run run-script rum urn start stop restart")
-_NPM_INSTALLS = _names(
-    """ci clean-install ic install-clean isntall-clean install i in ins inst insta instal isnt isnta isntal isntall add
-    update up upgrade udpate install-test it cit install-ci-test clean-install-test rebuild rb link ln"""
+_NPM_SWITCHES = _names(
+    """all allow-same-version audit bin-links color commit-hooks dry-run engine-strict force foreground-scripts fund
+    git-tag-version global if-present ignore-scripts include-staged include-workspace-root install-links json
+    legacy-peer-deps long offline optional package-lock package-lock-only parseable prefer-dedupe prefer-offline
+    prefer-online production progress provenance save save-bundle save-dev save-exact save-optional save-peer save-prod
+    shrinkwrap strict-peer-deps strict-ssl timing update-notifier usage version versions workspaces workspaces-update
+    yes"""
 )
-_MEMBER_PATH = re.compile(r"\./[\w./-]+|(?!@)[\w.-]+/[\w./-]+")
-"""A path that cannot be a package name and holds no pattern."""
+"""Options that take no word but those of `_NPM_TAKEN`, after `--` or `--no-`."""
+_NPM_SHORT = _names(
+    "-a -B -d -dd -ddd -D -E -f -g -h -l -O -p -P -q -s -S -v -y -? -ws --ws --iwr --help --quiet --silent --verbose"
+)
+_NPM_VALUES = _names(
+    """-C --prefix -w --workspace -m --message -L --location --access --audit-level --before --cache --cpu --depth
+    --include --install-strategy --libc --lockfile-version --loglevel --omit --os --otp --pack-destination --preid
+    --registry --save-prefix --scope --searchlimit --tag"""
+)
+_NPM_TAKEN = _names("true false null always")
+_NPM_CHOOSES = _names("--workspaces -ws --ws --include-workspace-root --iwr")
+_NPM_ELSEWHERE = _names("-g --global -L --location")
+_PLAIN_PATH = re.compile(r"[\w@+./ -]+")
+"""A path that npm and node take as it is written: no home, no variable, nothing that a URL encodes."""
+_MEMBER_PATH = re.compile(r"\./.+|(?!@)[^/]+/.+")
+"""A path: no package's name is spelled so."""
+_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+(?:#.*)?")
+_ARCHIVES = (".tgz", ".tar.gz", ".tar")
 _PYTEST_SETTINGS = ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
@@ -56,6 +99,10 @@ class Line(NamedTuple):
     args: Sequence[str]
     options: Sequence[Option]
     operands: Sequence[str]
+    rest: Sequence[str] = ()
+    """Arguments of what the command starts."""
+    doubtful: bool = False
+    """True if an option that is not known, or only abbreviated, may have taken the argument after it."""
 
     def values(self, *names: str) -> list[str]:
         """The values of an option under any of its names, abbreviations too."""
@@ -80,7 +127,9 @@ def line_of(args: Sequence[str], reading: Reading) -> Line:
         part = part.sub
         if part is not None and len(operands) == 1:
             operands += part.operands  # the command's own reading stops at its subcommand
-    return Line(args, options, operands)
+    doubtful = any(value is None and not name.startswith("--no-") for name, value in reading.unknown)
+    doubtful = doubtful or any(said.abbreviated for said in reading.said)
+    return Line(args, options, operands, reading.rest, doubtful)
 
 
 def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, ...]:
@@ -88,14 +137,18 @@ def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, .
     files_of = _RUNNERS.get(program)
     if files_of is None:
         return ()
-    return tuple(dict.fromkeys(_plain(path, workspace) for path in files_of(line)))[:MAX_SEEN_FILES]
+    try:
+        found = tuple(dict.fromkeys(_plain(path, workspace) for path in files_of(line)))
+    except Unreadable:
+        return UNKNOWN
+    return found if len(found) <= MAX_SEEN_FILES else UNKNOWN
 
 
 def changes_what_it_runs(program: str, line: Line) -> bool:
     """True if the command itself rewrites the files it runs, as `npm install` does package.json."""
     if program != "npm":
         return False
-    subcommand = _npm_subcommand(line)
+    subcommand = _npm_subcommand(_npm_line(line.args))
     return subcommand not in _NPM_RUNS_SCRIPTS and subcommand not in ("ci", "clean-install", "ic", "install-clean")
 
 
@@ -103,18 +156,12 @@ def package_scripts(program: str, line: Line) -> tuple[str, ...] | None:
     """The scripts of package.json that a line would run, in order; None if uncertain."""
     if program == "node":
         return tuple(line.values("--run")) or None
-    subcommand = _npm_subcommand(line) if program == "npm" else ""
-    if subcommand in ("test", "t", "tst"):
-        return _around("test")
-    if subcommand in ("start", "stop"):
-        return _around(subcommand)
-    if subcommand == "restart":
-        return tuple(name for each in ("restart", "stop", "start") for name in _around(each))
-    if subcommand in _NPM_RUNS_SCRIPTS:
-        return _around(line.operands[1]) if len(line.operands) > 1 else ()
-    if subcommand in _NPM_INSTALLS:
-        return (*_around("install"), "prepublish", *_around("prepare"))
-    return None
+    npm = _npm_line(line.args) if program == "npm" else None
+    if npm is None or _npm_subcommand(npm) not in _NPM_RUNS_SCRIPTS:
+        return None
+    script = _npm_script(npm)
+    names = ("restart", "stop", "start") if script == "restart" else (script,) if script else ()
+    return tuple(name for each in names for name in _around(each))
 
 
 def _around(name: str) -> tuple[str, ...]:
@@ -144,8 +191,8 @@ def _python(line: Line) -> Iterable[str]:
     modules = line.values("-m")
     if modules:
         # With -I or -P the workspace is not searched for modules.
-        found = [] if line.has("-I", "-P") else list(_module(modules[0]))
-        return found + _pointed_at(modules[0].partition(".")[0], line.args)
+        found = [] if line.has("-I", "-P") else _module(modules[0])
+        return found + _pointed_at(modules[0].partition(".")[0], line.rest)
     if not line.operands or line.operands[0] == "-":
         return ()
     script = line.operands[0]
@@ -155,12 +202,44 @@ def _python(line: Line) -> Iterable[str]:
 
 
 def _pointed_at(module: str, args: Sequence[str]) -> list[str]:
-    """Files that a module runs because its own arguments name them."""
+    """Files that a module runs because its own arguments name them. Raises Unreadable where another could be it."""
     if module == "pip":
-        return _local_packages(args)
-    if module not in _SCRIPT_MODULES:
+        return _pip_module(args)
+    if module not in _SCRIPT_MODULES or (module == "unittest" and args[:1] == ("discover",)):
         return []
-    return [arg for arg in args if arg.endswith((*_PYTHON_FILES, ".txt", ".md", ".rst"))]
+    if module == "coverage":
+        if args[:1] != ("run",):
+            return []
+        args = args[1:]
+    flags, values = map(_names, _SCRIPT_MODULES[module])
+    takes_modules = module in _TAKE_MODULES
+    found: list[str] = []
+    rest = iter(args)
+    for arg in rest:
+        if arg in values:
+            next(rest, None)
+        elif arg in ("-m", "--module") and not found:
+            takes_modules = True
+        elif not arg.startswith("-"):
+            found += _script_or_module(arg) if takes_modules else [arg]
+            if module not in _TAKE_MANY:
+                break
+        elif arg not in flags and arg.partition("=")[0] not in values:
+            raise Unreadable(f"{arg} may take the next argument, or leave it")
+    return found
+
+
+def _script_or_module(name: str) -> list[str]:
+    path = posixpath.normpath(name).removesuffix(".py")
+    return [name, *_module(path.partition(":")[0].replace("/", "."))]
+
+
+def _pip_module(args: Sequence[str]) -> list[str]:
+    """`python -m pip` read as pip."""
+    table = load_tables()["pip"]
+    reading = read(table, args)
+    sub = table.subs.get(reading.operands[0]) if reading.operands else None
+    return _pip(line_of(args, reading if sub is None else replace(reading, sub=read(sub, reading.rest))))
 
 
 def _local_packages(args: Sequence[str]) -> list[str]:
@@ -173,99 +252,152 @@ def _local_packages(args: Sequence[str]) -> list[str]:
     return found
 
 
-def _module(name: str) -> Iterable[str]:
+def _module(name: str) -> list[str]:
     """Workspace paths where `python -m` looks for a module before it looks elsewhere."""
     parts = name.split(".")
     if not all(parts) or "/" in name:
-        return ()  # not the name of a module
+        return []  # not the name of a module
     path = "/".join(parts)
     found = [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
     for depth in range(1, len(parts)):
         package = "/".join(parts[:depth])
         found += [f"{package}/__init__.py", f"{package}.py"]
-    return found if len(found) <= MAX_SEEN_FILES else UNKNOWN
+    return found
 
 
 # JavaScript
 
 
 def _node(line: Line) -> Iterable[str]:
+    script = list(line.operands[:1])
+    imports = line.values(*_NODE_IMPORTS)  # URLs: only of a plain path do they mean that path
+    if line.doubtful or line.has("--entry-url") or script in _NODE_DEBUGS or not all(map(_is_plain_path, imports)):
+        return UNKNOWN
     found = line.values(*_NODE_READS)
-    for value in line.values(*_NODE_LOADS):
-        if "/" in value or value.endswith(_NODE_FILES):  # else the name of a package
-            found += _node_file(value.removeprefix("file:"), entry=False)
+    for value in line.values("-r", "--require"):
+        found += _node_file(value, entry=False) if value.startswith(_PATH_STARTS) else []  # else it names a package
+    found += [value for value in imports if value.startswith(_PATH_STARTS)]
     if line.values("--run"):
         found.append("package.json")
-    if line.has(*_NODE_CODE):
+    if line.has(*_NODE_CODE) or script == ["-"]:
         return found
-    operands = list(line.operands[:1])
-    if operands in (["inspect"], ["debug"]) or _unread(line):
-        # The script may be any of the first arguments: count each.
-        operands = [arg for arg in line.args if not arg.startswith("-")][:4]
-    for operand in operands:
-        if operand not in ("-", "inspect", "debug"):
-            found += _node_file(operand, entry=True)
-    return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
+    if line.has("--test"):
+        tests = [*script, *line.rest]
+        # Of a directory or a pattern node runs whatever tests there are, as without any.
+        return found + tests if all(test.endswith(NODE_FILES) and _is_plain_path(test) for test in tests) else found
+    for name in script:
+        found += _node_file(name, entry=True)
+    return found
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:
     """Files that node may load for a name: as it is, with an extension, or from its directory."""
-    if name.endswith(_NODE_FILES):
+    name = posixpath.normpath(name)  # as node does: by the text, whatever is a link
+    if name.endswith(NODE_FILES):
         return [name]
     found = [name, f"{name}.js", f"{name}.json", f"{name}.node"]
     return found + _join(name, "package.json", "index.js", "index.json", "index.node") if entry else found
 
 
-def _unread(line: Line) -> bool:
-    """True if an unknown option precedes the script: it may take the next argument as its value."""
-    known = {spelled for spelled, _ in line.options}
-    for arg in line.args:
-        if arg in line.operands[:1]:
-            return False
-        if arg.startswith("-") and arg != "-" and arg.partition("=")[0] not in known and arg[:2] not in known:
-            return True
-    return False
+class _Npm(NamedTuple):
+    """A line of npm, in which it is certain what each word is."""
+
+    words: Sequence[str]
+    options: Sequence[tuple[str, str]]
+
+    def values(self, *names: str) -> list[str]:
+        return [value for name, value in self.options if name in names]
+
+
+def _npm_line(args: Sequence[str]) -> _Npm | None:
+    """Read a line as every npm since 7 does; None where another word could be the script's name.
+
+    npm takes abbreviations, clusters, any number of dashes, and `true` after a flag. An option that is not spelled as
+    in the lists above may take or leave the next word, so such a line is not read at all.
+    """
+    words: list[str] = []
+    options: list[tuple[str, str]] = []
+    at = 0
+    while at < len(args):
+        arg, at = args[at], at + 1
+        following = args[at] if at < len(args) else ""
+        name, equals, value = arg.partition("=")
+        switch = name.removeprefix("--").removeprefix("no-") if name.startswith("--") else ""
+        if arg == "--":
+            words += args[at:]
+            break
+        if not arg.startswith("-"):
+            words.append(arg)
+        elif switch in _NPM_SWITCHES and (value in ("true", "false") if equals else following not in _NPM_TAKEN):
+            options.append((f"--{switch}", value))
+        elif arg in _NPM_SHORT and following not in _NPM_TAKEN:
+            options.append((arg, ""))
+        elif name in _NPM_VALUES and (value if equals else following) and (equals or not following.startswith("-")):
+            options.append((name, value if equals else following))
+            at += not equals
+        else:
+            return None
+    return _Npm(words, options)
 
 
 def _npm(line: Line) -> Iterable[str]:
-    subcommand = _npm_subcommand(line)
-    looks = subcommand in _NPM_RUNS_NOTHING or line.operands[:2] == ["pkg", "get"]
-    if not line.operands or (looks and not _unread(line)):
+    npm = _npm_line(line.args)
+    if npm is None:
+        return UNKNOWN
+    subcommand = _npm_subcommand(npm)
+    if not subcommand or subcommand in _NPM_RUNS_NOTHING or list(npm.words[:2]) == ["pkg", "get"]:
         return ()
     names = ["package.json", ".npmrc"]
-    if subcommand in _NPM_INSTALLS:
+    packages: list[str] = []
+    if subcommand not in _NPM_RUNS_SCRIPTS:
         names.append("binding.gyp")  # npm builds, and so runs, one that exists
-    if subcommand in ("start", "restart"):
+        packages = [path for word in npm.words[1:] if (path := local_package(word)) is not None]
+    elif _npm_script(npm) in ("start", "restart"):
         names.append("server.js")  # run by `npm start` if there is no script of that name
-    directories = line.values("-C", "--prefix")
-    members = _npm_members(line)
-    if members is None or (members and directories):
+    directories = npm.values("-C", "--prefix")
+    members = npm.values("-w", "--workspace")
+    given = {name for name, _ in npm.options}
+    elsewhere = given & _NPM_CHOOSES or (subcommand in _NPM_RUNS_SCRIPTS and given & _NPM_ELSEWHERE)
+    if elsewhere or len(directories) + bool(members) > 1 or (directories and packages):
+        return UNKNOWN
+    are_plain = all(map(_is_plain_path, [*directories, *members, *packages]))
+    if not are_plain or not all(map(_MEMBER_PATH.fullmatch, members)):
         return UNKNOWN
     found = [path for directory in directories or [""] for path in _join(directory, *names)]
     found += [f"{member}/{name}" for member in members for name in names if name != ".npmrc"]
-    return found if len(set(found)) <= MAX_SEEN_FILES else UNKNOWN
+    for package in packages:
+        found += [package] if package.endswith(_ARCHIVES) else _join(package, "package.json", "binding.gyp")
+    return found
 
 
-def _npm_members(line: Line) -> list[str] | None:
-    """Directories of the packages that -w names; None if the line does not locate a chosen one.
-
-    npm looks up packages chosen by name, or all of them, in files. It takes abbreviations, clusters and any number of
-    dashes, so every option that may choose packages counts.
-    """
-    own = line.args[: line.args.index("--")] if "--" in line.args else line.args
-    for arg in own:
-        option = arg.partition("=")[0]
-        name = option.lstrip("-")
-        if option == name or option in ("-w", "--workspace") or name == "workspaces-update":
-            continue
-        if name.startswith(("w", "iwr", "include-w")) or (option[:2] != "--" and "w" in name):
-            return None
-    members = line.values("-w", "--workspace")
-    return members if all(_MEMBER_PATH.fullmatch(member) for member in members) else None
+def _is_plain_path(path: str) -> bool:
+    """True if npm, node and the kernel find the same file: npm trims a path, and takes `..` away by its text."""
+    plain = _PLAIN_PATH.fullmatch(path) is not None and path == path.strip()
+    return plain and ".." not in path.split("/") and path not in ("true", "false", "null", "undefined")
 
 
-def _npm_subcommand(line: Line) -> str:
-    return line.operands[0] if line.operands else ""
+def local_package(spec: str) -> str | None:
+    """The path of a package that npm takes from a file or directory; None for one from elsewhere."""
+    _, file, path = spec.partition("file:")
+    if not file:
+        path = spec.rpartition("@")[2] if not spec.startswith((".", "/")) else spec
+    is_named = ":" in path or not ("/" in path or path.endswith(_ARCHIVES)) or _REPOSITORY.fullmatch(path)
+    is_local = file or path.startswith((".", "/", "~/")) or not is_named
+    return path.removeprefix("//") if is_local else None
+
+
+def _npm_script(npm: _Npm) -> str:
+    """The script's name, for a subcommand that runs scripts; empty where `npm run` only lists them."""
+    subcommand = npm.words[0]
+    if subcommand in ("start", "stop", "restart"):
+        return subcommand
+    if subcommand in ("test", "t", "tst"):
+        return "test"
+    return npm.words[1] if len(npm.words) > 1 else ""
+
+
+def _npm_subcommand(npm: _Npm | None) -> str:
+    return npm.words[0] if npm is not None and npm.words else ""
 
 
 # Builders and testers
@@ -279,7 +411,7 @@ def _make(line: Line) -> Iterable[str]:
 def _pytest(line: Line) -> Iterable[str]:
     found = [*line.values("-c", "--config-file"), *_PYTEST_SETTINGS]
     for operand in line.operands:
-        path = operand.partition("::")[0].rstrip("/")
+        path = posixpath.normpath(operand.partition("::")[0])  # as pytest does
         if path.endswith(".py"):
             found.append(path)
             path = path.rpartition("/")[0]
@@ -295,7 +427,7 @@ def _cargo(line: Line) -> Iterable[str]:
     return _join(directory, "Cargo.toml", "build.rs", ".cargo/config.toml")
 
 
-def _pip(line: Line) -> Iterable[str]:
+def _pip(line: Line) -> list[str]:
     return [
         *line.values("-r", "--requirement"),
         *_local_packages([*line.operands[1:], *line.values("-e", "--editable")]),

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import posixpath
+import re
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_key, mask_text, secret_name
-from byleave.gate.commands.scripts import UNKNOWN
+from byleave.gate.commands.scripts import NODE_FILES, UNKNOWN, local_package
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -40,10 +41,20 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK = 1 << 20
 _HEAD = 256 * 1024
 """Enough for every real package.json."""
+_NPMRC_CHOOSES = re.compile(
+    r"^(?!\s*[;#])[^=\n]*(?:[$\\]|(?<![\w-])(?:workspaces?|global|location|node-options|node-gyp|python)(?![\w-]))",
+    re.MULTILINE,
+)
+"""A setting by which npm runs another package's scripts or another program, or whose name is not as it is written."""
 _MAX_PROBLEM = 400
+_MAX_NAMED = 8
 _NOT_TEXT = "It is not text."
 _UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
-_UNKNOWN_NPM = f"{_UNKNOWN_FILES} Name each package by its directory: -w packages/a."
+_UNKNOWN_OTHERS = f"{_UNKNOWN_FILES} Name fewer files, leave out unusual options, or spell them in full."
+_UNKNOWN_NPM = (
+    f"{_UNKNOWN_FILES} Spell each option in full and its value behind '=', name a directory once and without '..' "
+    "(--prefix=app), and a package by its directory (-w packages/a)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +109,30 @@ def look_at(
         os.close(fd)
 
 
-def refuse_directory(look: Look, among: Collection[str]) -> None:
-    """Refuse a directory, unless the file that would run in it is named too."""
+def refuse_stand_in(paths: PathValidator, look: Look, among: Collection[str]) -> None:
+    """Refuse what would run instead of the file: a directory, unless what runs in it is named too; compiled code."""
     inner = (posixpath.normpath(posixpath.join(look.path, name)) for name in ("__main__.py", "index.js"))
     if look.is_directory and not any(name in among for name in inner):
         raise ToolFailure(f"{look.path!r} is a directory, so what it would run cannot be shown.")
+    directory, module = posixpath.split(look.path.removesuffix(".py"))
+    is_module = module in ("__init__", "__main__") or posixpath.join(directory, module, "__init__.py") in among
+    for name in _names_in(paths, directory) if is_module and look.path.endswith(".py") else ():
+        compiled = posixpath.join(directory, name)
+        if name.startswith(f"{module}.") and name.endswith((".pyc", ".so")) and compiled not in among:
+            raise ToolFailure(f"{compiled!r} is compiled code that Python may run, and it cannot be shown.")
+
+
+def _names_in(paths: PathValidator, directory: str) -> list[str]:
+    try:
+        fd = paths.open_raw(paths.relative(directory or "."), _READ | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise path_error(directory, error) from error
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int = MAX_FILE_BYTES) -> Inspection:
@@ -110,11 +140,11 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
     try:
         find_program(command.program, paths.root)
         if command.runs == UNKNOWN:
-            raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_FILES)
-        call = _Call(command)
+            raise ToolFailure(_UNKNOWN_NPM if command.program == "npm" else _UNKNOWN_OTHERS)
+        call = _Call(command, paths)
         looks = [look_at(paths, path, max_bytes=max_bytes) for path in command.runs]
         for look in looks:
-            refuse_directory(look, command.runs)
+            refuse_stand_in(paths, look, command.runs)
         call.refuse_unseen(looks)
         return Inspection(files=[call.seen(look) for look in looks])
     except ByleaveError as error:
@@ -126,7 +156,8 @@ def inspect(paths: PathValidator, command: UnderstoodCommand, *, max_bytes: int 
 class _Call:
     """The command whose files are inspected."""
 
-    def __init__(self, command: UnderstoodCommand) -> None:
+    def __init__(self, command: UnderstoodCommand, paths: PathValidator) -> None:
+        self._paths = paths
         self._program = command.program
         self._runs = command.runs
         self._scripts = command.package_scripts
@@ -141,19 +172,27 @@ class _Call:
         for look in looks:
             directory, _, name = look.path.rpartition("/")
             if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
-                self._refuse_other_package(look)
-            if self._program == "node" and name == "package.json" and (directory or ".") in self._runs and look.head:
-                self._refuse_other_main(directory, look)
+                self._refuse_no_package(look)
+            if self._program == "npm" and name == ".npmrc":
+                _refuse_choosing_settings(look)
+            is_within = (directory or ".") in self._runs
+            is_only = not is_within and look.path.rpartition(".")[0] not in self._runs
+            if self._program == "node" and is_only and look.sha256 == MISSING and name.endswith(NODE_FILES):
+                raise ToolFailure(f"There is no {look.path!r}, so node would look for another file.")
+            if self._program == "node" and name == "package.json" and is_within and look.head:
+                self._refuse_other_main(directory, look, {file.path for file in looks if file.sha256 != MISSING})
 
-    def _refuse_other_package(self, look: Look) -> None:
-        if "package.json" in self._runs:  # so -w named it; with --prefix it would stand alone
-            raise ToolFailure(f"There is no {look.path!r}, so which packages -w chooses cannot be told.")
+    def _refuse_no_package(self, look: Look) -> None:
+        # Without package.json among the files, it is of --prefix, where an install may make one.
+        if "package.json" in self._runs or self._scripts is not None:
+            raise ToolFailure(f"There is no {look.path!r}, so which package npm would choose cannot be told.")
 
-    def _refuse_other_main(self, directory: str, look: Look) -> None:
+    def _refuse_other_main(self, directory: str, look: Look, there: Collection[str]) -> None:
+        """Refuse a `main` that is not itself one of the files: node would try other endings first."""
         package = _package(look.head)
         main = None if package is None else package.get("main", "index.js")
         named = posixpath.normpath(posixpath.join(directory, main)) if isinstance(main, str) else ""
-        if named not in self._runs and f"{named}.js" not in self._runs:
+        if named not in there and (package is None or "main" in package):
             raise ToolFailure(
                 f"{look.path!r} says which file would run, and it is not one that is shown.",
                 hint="Name the file itself.",
@@ -180,11 +219,50 @@ class _Call:
     def _text(self, look: Look) -> str | None:
         if self._is_package(look):
             package = _package(look.head)
-            if package is not None:
+            if package is not None and self._scripts is not None:
                 return _script_lines(package, self._scripts)
+            if package is not None:
+                return "\n".join([_script_lines(package, None), *self._also_run(look.path, package)])
         if b"\x00" in look.head:
             return None
         return look.head.decode("utf-8", "replace")
+
+    def _also_run(self, path: str, package: JsonObject) -> list[str]:
+        """Packages of the workspace whose scripts an install runs too. The approval is not bound to them."""
+        lines: list[str] = []
+        if package.get("workspaces"):
+            lines.append(f"Scripts of its workspaces may run too: {plain_json(package['workspaces'])}")
+        for name, spec in _local_dependencies(package)[:_MAX_NAMED]:
+            directory = posixpath.normpath(posixpath.join(posixpath.dirname(path), local_package(spec) or ""))
+            lines.append(f"Scripts of {json.dumps(name)} may run too, from {json.dumps(spec)}:")
+            try:
+                inner = _package(look_at(self._paths, posixpath.join(directory, "package.json")).head)
+            except ByleaveError as error:
+                lines.append(f"  {error.message}")
+            else:
+                shown = "(they cannot be shown)" if inner is None else _script_lines(inner, None)
+                lines += [f"  {line}" for line in shown.split("\n")]
+        if len(_local_dependencies(package)) > _MAX_NAMED:
+            lines.append("Scripts of further packages of the workspace may run too.")
+        return lines
+
+
+def _refuse_choosing_settings(npmrc: Look) -> None:
+    found = _NPMRC_CHOOSES.search(npmrc.head.decode("utf-8", "replace").replace("\r", "\n"))
+    if found is not None or len(npmrc.head) < (npmrc.size or 0):
+        setting = "too much" if found is None else repr(found[0].strip())
+        raise ToolFailure(f"{npmrc.path!r} sets {setting}, so it cannot be told what npm would run.")
+
+
+def _local_dependencies(package: JsonObject) -> list[tuple[str, str]]:
+    """Dependencies that are files or directories, with what is said of them."""
+    found: list[tuple[str, str]] = []
+    for kind in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
+        named: Any = package.get(kind)
+        for name, spec in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
+            if isinstance(spec, str) and local_package(spec) is not None:
+                found.append((name, spec))
+    return found
 
 
 def _package(data: bytes) -> JsonObject | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
-from byleave.workspace.files.inspection import Look, look_at, refuse_directory
+from byleave.workspace.files.inspection import Look, look_at, refuse_stand_in
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.stopping import MISSING, DriftedError, drifted
 
@@ -75,7 +75,7 @@ class Holding:
                 self._watch.add(before, path)
             try:
                 look = self._take(path)
-                refuse_directory(look, self._bound)
+                refuse_stand_in(self._paths, look, self._bound)
             except ByleaveError as error:
                 raise DriftedError(f"{error.message} Nothing was run.", hint=error.hint) from error
             if look.sha256 != digest or (digest != MISSING and look.real != before):

@@ -248,7 +248,13 @@ def clean_environment(workspace: Path, home: str) -> dict[str, str]:
         "npm_config_update_notifier": "false",
         "npm_config_fund": "false",
         "npm_config_audit": "false",
-        "npm_config_script_shell": "/bin/sh",  # stronger than a .npmrc of the workspace
+        # Stronger than a .npmrc of the workspace, which could name programs of its own.
+        "npm_config_script_shell": "/bin/sh",
+        "npm_config_shell": "/bin/sh",
+        "npm_config_git": "git",
+        "npm_config_browser": "false",
+        "npm_config_editor": "false",
+        "npm_config_init_module": f"{home}/.npm-init.js",
     }
 
 

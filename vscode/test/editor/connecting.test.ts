@@ -398,7 +398,7 @@ describe("connecting", () => {
     [401, { detail: "The token's `sub` is odd." }, "signed-out"],
     [403, { detail: "Not you.", hint: "Send `scope`." }, "refused"],
     [200, { user_id: "a", scopes: ["chat"] }, "refused"],
-    [200, "<html>", "refused"],
+    [200, "<html>", "unreachable"],
   ])("a server that answers %i leads to what to do", async (code, body, at) => {
     const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");

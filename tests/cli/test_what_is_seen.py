@@ -56,7 +56,7 @@ def assert_plain(text: str) -> None:
 
 def everything(trick: str) -> ApprovalRequested:
     """A question in which every field that comes from elsewhere holds a trick."""
-    bad = f"{trick} {SECRET}"
+    bad = f"{trick} KEY={SECRET}"
     return ApprovalRequested(
         approval_id="appr_1",
         tool_id="exec_1",
@@ -84,7 +84,7 @@ def test_texts_show_what_they_hold(trick: str) -> None:
     event = everything(trick)
     assert_plain(event.description)
     assert_plain(
-        full_text(f"x{trick}", {f"n{trick}": trick, "args": [trick, SECRET], "content": f"a\n{trick}\n{SECRET}"})
+        full_text(f"x{trick}", {f"n{trick}": trick, "args": [trick, SECRET], "content": f"a\n{trick}\nKEY={SECRET}"})
     )
     assert_plain(shown(f"a\n{trick}"))
     assert_plain(shortened(f"a\n{trick}"))

@@ -153,6 +153,7 @@ CREATE TABLE approvals (
     decided_from VARCHAR(10)  -- where a person answered
 );
 CREATE INDEX ix_approvals_pending ON approvals (user_id, created_at) WHERE status = 'pending';
+CREATE INDEX ix_approvals_deadline ON approvals (deadline) WHERE status = 'pending';
 CREATE INDEX ix_approvals_project ON approvals (project_id, id);
 CREATE INDEX ix_approvals_session_digest ON approvals (session_id, digest);
 -- A person's newest refusals in a session, which never ends: looked at for each call that would ask.

@@ -33,6 +33,13 @@ def test_a_longer_record_is_measured_beside_a_shorter_one() -> None:
     assert "1,200" in done.stdout
 
 
+def test_clients_readers_and_questions_are_weighed() -> None:
+    done = run("-m", "bench.scale", "--clients", "60", "--readers", "3", "--questions", "100")
+    titles = ("each of 60 connected clients", "3 readers that never read", "100 open questions", "a client leaves")
+    for title in titles:
+        assert title in done.stdout, done.stderr
+
+
 def test_a_part_that_takes_clearly_more_cpu_than_the_baseline_fails_the_check() -> None:
     baseline = json.loads((ROOT / "bench" / "baseline.json").read_text("utf-8"))
     assert set(baseline) == {"inside_server", "inside_client", "outside_server"}

@@ -132,8 +132,6 @@ async def test_no_statement_reads_a_whole_table_that_grows(
 
     plans = await records.store.database.read(explain)
     names = "|".join((*GROWS, "a", "x", "e", "candidate", "earlier"))  # the names that statements give them
-    scans = re.compile(
-        rf"SCAN (?:{names})(?! USING (?:COVERING )?INDEX ix_\w+_(?:open|deadline|ready|order))\b"
-    )
+    scans = re.compile(rf"SCAN (?:{names})(?! USING (?:COVERING )?INDEX ix_\w+_(?:open|deadline|ready|order))\b")
     slow = {sql: plan for sql, plan in plans.items() if any(scans.match(step) for step in plan)}
     assert slow == {}

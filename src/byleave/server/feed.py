@@ -9,7 +9,6 @@ it has ended.
 import asyncio
 import contextlib
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import time as wall_clock
@@ -80,7 +79,7 @@ class FeedStream:
         """Everything up to this number has been sent."""
         self._tail = 0
         """Everything up to this number has been sent or is in the buffer."""
-        self._buffer: deque[StoredEvent] = deque()
+        self._buffer: list[StoredEvent] = []
         self._characters = 0
         self._behind = True
         """True if the store may have more than the buffer."""

@@ -28,7 +28,7 @@ BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-scale clean
+.PHONY: help setup ui vsix up test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-scale bench-page clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -171,6 +171,9 @@ bench-growth: setup ## measure what a record of 10,000, 100,000 and a million ca
 
 bench-scale: setup ## measure the memory of 5,000 clients, 200 idle readers and 100,000 open questions (some minutes)
 	@$(BIN)/python -m bench.scale
+
+bench-page: setup ui ## measure the chat page in Chromium: frames of a long conversation, time to a question
+	@$(BIN)/python -m bench.page
 
 bench-asking: setup ## how often a person would be asked, over what real agents did in 107 tasks
 	@$(BIN)/python -m bench.asking

@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +23,8 @@ from .conftest import PAGE, Faults, OpenPage, answer, beside, question, say, sho
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-AXE = Path(__file__).resolve().parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+ROOT = Path(__file__).resolve().parents[2]
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 MAX_BUNDLE = 250_000
 MESSAGES = 5000
 
@@ -235,3 +238,12 @@ async def test_the_chat_lives_in_another_teams_page_by_bearer_token(browser: Bro
         assert token not in stored
         assert await page.title() == "Team", "a guest leaves the title alone"
         await context.close()
+
+
+@pytest.mark.promise("M")
+async def test_the_page_is_measured_in_small() -> None:
+    line = [sys.executable, "-m", "bench.page", "--messages", "50", "--questions", "2", "--seconds", "0.2"]
+    process = await asyncio.create_subprocess_exec(*line, cwd=ROOT, stdout=PIPE, stderr=PIPE)
+    said, wrong = await asyncio.wait_for(process.communicate(), 90)
+    assert b"frames a second" in said, wrong
+    assert b"a question is on the screen after" in said

@@ -244,6 +244,7 @@ async def test_the_chat_lives_in_another_teams_page_by_bearer_token(browser: Bro
 async def test_the_page_is_measured_in_small() -> None:
     line = [sys.executable, "-m", "bench.page", "--messages", "50", "--questions", "2", "--seconds", "0.2"]
     process = await asyncio.create_subprocess_exec(*line, cwd=ROOT, stdout=PIPE, stderr=PIPE)
-    said, wrong = await asyncio.wait_for(process.communicate(), 90)
+    async with asyncio.timeout(90):
+        said, wrong = await process.communicate()
     assert b"frames a second" in said, wrong
     assert b"a question is on the screen after" in said

@@ -150,6 +150,28 @@ async def test_granted_switch_goes_through_and_tells_what_it_kept(workspace: Wor
     assert "It made 'conftest.py'" in told
 
 
+@pytest.mark.parametrize(("link", "target"), [(".claude", "src"), ("GNUmakefile", "src/a.txt"), (".claude", "way")])
+async def test_new_trusted_link_moves_nothing_that_it_leads_to(
+    workspace: Workspace, repository: Place, link: str, target: str
+) -> None:
+    repository.file("src/a.txt", "mine\n")
+    (repository.root / "way").symlink_to("src")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    (repository.root / link).symlink_to(target)
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    repository.file("src/unsaved.txt", "mine\n")
+    result = await run(workspace, "git", "checkout", "next")
+    assert (repository.root / "src/unsaved.txt").read_text() == "mine\n"
+    assert (repository.root / "src/a.txt").read_text() == "mine\n"
+    assert os.readlink(repository.root / "way") == "src"
+    assert not (repository.root / link).is_symlink()
+    assert f"It made {link!r}" in "\n".join(result.warnings)
+
+
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "sub/.github/workflows/ci.yml", ".gitlab-ci.yml"])
 async def test_unasked_code_cannot_change_what_runs_later(workspace: Workspace, place: Place, name: str) -> None:
     path = place.file(name, "mine\n")

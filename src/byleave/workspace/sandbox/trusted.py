@@ -158,11 +158,16 @@ class TrustedFiles:
         now = self._directories(after=True).items()
         # Installed code that is new at its old place was installed again by its owner.
         new = [path for path, which in now if which not in same and not (self._is_git and path in self._whole)]
-        for path in sorted({*self._look(after=True), *self._before, *new}):
+        found = self._look(after=True)
+        links = [path for path in found if path not in self._before and self._is_trusted_link(path)]
+        for path in links:
+            told += self._put_aside(path)
+        # What a new link led to is found through it, but was there before.
+        for path in sorted({*(self._look(after=True) if links else found), *self._before, *new}):
             file = self._before.get(path)
             try:
                 if file is None:
-                    told += [f"It made {visible(path)!r}, which is {visible(to)!r} now." for to in self._aside(path)]
+                    told += self._put_aside(path)
                 elif not self._is_same(path, file):
                     told += self._restore(path, file)
             except OSError as error:
@@ -231,6 +236,16 @@ class TrustedFiles:
         finally:
             os.close(parent)
         return [f"It changed {visible(path)!r}, which was put back.{beside}"]
+
+    def _is_trusted_link(self, path: str) -> bool:
+        sort = trusted()
+        return os.path.islink(f"{self._root}/{path}") and (sort.directories.forbid(path) or sort.holds(path))
+
+    def _put_aside(self, path: str) -> list[str]:
+        try:
+            return [f"It made {visible(path)!r}, which is {visible(to)!r} now." for to in self._aside(path)]
+        except OSError as error:
+            return [f"It changed {visible(path)!r}, which could not be put back: {error.strerror}."]
 
     def _aside(self, path: str) -> list[str]:
         parent, name = self._parent(path)

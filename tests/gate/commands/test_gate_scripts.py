@@ -326,3 +326,17 @@ def test_the_scripts_of_a_package_are_named_in_the_order_they_run(line: str, scr
 )
 def test_some_commands_rewrite_what_they_run_by_their_own_nature(line: str, rewrites: bool) -> None:
     assert understood(line).changes_what_it_runs is rewrites
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python -m pip install './pkg '",
+        """python -m pip install "./pkg ;python_version>'3'" """,
+        "python -m pip install -e ./l/../pkg",
+        "python -X pycache_prefix=pc -m foo",
+        "python -Xpycache_prefix=pc foo.py",
+    ],
+)
+def test_what_python_or_pip_may_find_elsewhere_is_unknown(line: str) -> None:
+    assert of(line) == UNKNOWN

@@ -188,6 +188,18 @@ async def test_a_file_that_is_no_text_is_bound_and_a_note_says_that_it_is_not_sh
     assert (archive.text, archive.sha256, archive.note) == (None, sha(b"PK\x03\x04\x00\x00"), "It is not text.")
 
 
+async def test_text_with_an_archive_behind_it_is_not_shown_as_text(workspace: Workspace, place: Place) -> None:
+    place.file("tool.py", b"print('harmless')\n" * 20_000 + b"PK\x05\x06" + bytes(18))
+    (tool,) = (await inspected(workspace, "python", "tool.py")).files
+    assert (tool.text, tool.note) == (None, "It is not text.")
+
+
+async def test_scripts_in_a_list_are_shown(workspace: Workspace, place: Place) -> None:
+    place.file("package.json", '{"scripts": ["echo a"]}')
+    package, *_ = (await inspected(workspace, "npm", "run", "0")).files
+    assert "echo a" in (package.text or "")
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [

@@ -23,7 +23,7 @@ from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
 
-SECRET = "ghp_" + "a1B2" * 9
+SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 
 
 def sha(text: str | bytes) -> str:

@@ -188,6 +188,8 @@ def _join(directory: str, *names: str) -> list[str]:
 def _python(line: Line) -> Iterable[str]:
     if line.has("-c"):
         return ()
+    if any(value.startswith("pycache_prefix") for value in line.values("-X")):
+        return UNKNOWN  # compiled files from there run in place of those that are shown
     modules = line.values("-m")
     if modules:
         # With -I or -P the workspace is not searched for modules.
@@ -248,6 +250,8 @@ def _local_packages(args: Sequence[str]) -> list[str]:
     for arg in args:
         plain = arg.partition("[")[0]
         if not arg.startswith("-") and ":" not in arg and (plain == "." or "/" in plain):
+            if not _is_plain_path(plain):
+                raise Unreadable  # pip trims it, cuts a marker off, and takes `..` away by its text
             found += _join("" if plain == "." else plain.rstrip("/"), *_PIP_BUILDS)
     return found
 

@@ -70,6 +70,8 @@ class Look:
     mode: int = 0
     modified_at: str | None = None
     head: bytes = b""
+    is_binary: bool = False
+    """True if a NUL is anywhere in it: text may have an archive behind it, which Python runs instead."""
     is_directory: bool = False
 
 
@@ -92,17 +94,19 @@ def look_at(
         if stat.S_ISDIR(info.st_mode):
             return Look(path, MISSING, paths.real_path(fd), is_directory=True)
         refuse_odd_kind(info, path)
-        digest, head, size = hashlib.sha256(), b"", 0
+        digest, head, size, is_binary = hashlib.sha256(), b"", 0, False
         while piece := os.read(fd, _CHUNK):
             size += len(piece)
             if size > max_bytes:
                 raise ToolFailure(f"{path!r} is larger than {max_bytes} bytes.")
             digest.update(piece)
             head += piece[: max(_HEAD - len(head), 0)]
+            is_binary = is_binary or b"\x00" in piece
             if keep is not None:
                 keep(piece)
         modified = _time(os.fstat(fd).st_mtime)
-        return Look(path, digest.hexdigest(), paths.real_path(fd), size, info.st_mode, modified, head)
+        real = paths.real_path(fd)
+        return Look(path, digest.hexdigest(), real, size, info.st_mode, modified, head, is_binary)
     except OSError as error:
         raise path_error(path, error) from error
     finally:
@@ -223,7 +227,7 @@ class _Call:
                 return _script_lines(package, self._scripts)
             if package is not None:
                 return "\n".join([_script_lines(package, None), *self._also_run(look.path, package)])
-        if b"\x00" in look.head:
+        if look.is_binary:
             return None
         return look.head.decode("utf-8", "replace")
 
@@ -277,7 +281,9 @@ def _package(data: bytes) -> JsonObject | None:
 def _script_lines(package: JsonObject, wanted: Sequence[str] | None) -> str:
     """The scripts that would run, as written; all of them if it is uncertain which."""
     scripts: Any = package.get("scripts")
-    known: dict[str, Any] = cast("dict[str, Any]", scripts) if isinstance(scripts, dict) else {}
+    if scripts and not isinstance(scripts, dict):
+        return plain_json(scripts)  # npm finds scripts in a list by their number
+    known: dict[str, Any] = cast("dict[str, Any]", scripts or {})
     names = known if wanted is None else [name for name in wanted if name in known]
     lines = [f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(known[name], ensure_ascii=False)}" for name in names]
     return "\n".join(lines) or "(no script of this name)"

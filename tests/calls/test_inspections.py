@@ -149,7 +149,7 @@ async def test_a_file_that_is_not_there_is_said_and_bound_as_missing(desk: Desk)
 
 
 async def test_secrets_in_what_would_run_are_masked_again_on_the_server(desk: Desk) -> None:
-    secret = "ghp_" + "a1B2" * 9
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
     async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=f"KEY = '{secret}'\n")):
         await desk.executor.call(*RUN, desk.session, until_asked=True)
         approval = await desk.next_approval()

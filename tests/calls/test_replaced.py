@@ -24,7 +24,7 @@ pytestmark = pytest.mark.promise("A", "X18")
 
 WRITE = ("write_file", {"path": "a.txt", "content": "one\nthree\n"})
 DIGEST, OTHER = "a" * 64, "b" * 64
-SECRET = "ghp_" + "a1B2" * 9
+SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 
 
 def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.txt", **more: object) -> Inspection:

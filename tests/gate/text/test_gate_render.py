@@ -1,5 +1,6 @@
 """What people are shown: nothing hidden, nothing cut off out of sight, nothing secret."""
 
+import base64
 import hashlib
 import os
 import re
@@ -296,6 +297,19 @@ def test_no_mask_hides_what_could_act_from_the_person_who_decides(path: str, con
     assert "MARK" in described or "Content" not in described
     call = {"command": "python", "args": ["x.py", "--password", content]}
     assert "MARK" in full_text("execute_command", call)
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"API_KEY = 'sk_live_{base64.b64encode(b'import os; os.system(1); print(2) #x').decode().rstrip('=')}'",
+        "echo sk_live_aB3xyz9a1B2c3D4e5F6aB3xyz | cut -c9- | base64 -di | sh",
+        "node npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
+    ],
+)
+def test_in_what_runs_no_mask_hides_code_or_a_file_that_looks_like_a_key(text: str) -> None:
+    assert mask_text(text, cover_key) == text
 
 
 TELLING = [

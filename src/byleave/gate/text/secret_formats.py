@@ -9,6 +9,7 @@ secret: code about passwords is full of such names. The text after one is masked
 setting), and left alone if it looks like code, a type, prose or a placeholder.
 """
 
+import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,9 +32,12 @@ _NO_NAME = re.compile(
 """No host ends so, and no path: with small letters, capitals and digits in one long part."""
 _BORDER = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
 """In words there are few of them, at random they are more than half of all places."""
-_BEFORE_KEY = re.compile(r"(?:=|[^\s|;&({`][ \t]{1,8})(?:\\?[\"']){0,2}\Z|(?:[(\[{,]|[\"']:)(?:\\?[\"']){1,2}\Z")
+_BEFORE_KEY = re.compile(
+    r"(?:=[ \t]{0,8}|(?:[\w\"']:|\b(?i:bearer|basic|token))[ \t]{1,8})(?:\\?[\"']){0,2}\Z"
+    r"|(?:[(\[{,]|[\"']:)(?:\\?[\"']){1,2}\Z"
+)
 _AFTER_KEY = re.compile(r"(?:\\?[\"']){0,2}(?:[\s,;&|)\]}]|\Z)")
-"""Around a word of its own that is not the first of a command, nor a part of a path, host or variable."""
+"""Around a value: behind `=`, a colon, a quote or an authorization's word. A bare word may be a program or a file."""
 _BEFORE_USER = re.compile(r"://(?:[\w.%+~-]{0,64}:)?\Z", re.ASCII)
 _AFTER_USER = re.compile(r"(?::[\w-]{1,64})?@", re.ASCII)
 """Around the user or the password of an address, which name no host."""
@@ -112,13 +116,25 @@ def _is_key(match: re.Match[str]) -> bool:
     """True if what was found in text that runs is a key for certain, by what it is and by what stands around it."""
     value, (start, end) = match.group(match.re.groups), match.span(match.re.groups)
     text, before = match.string, match.string[max(0, start - 80) : start]
+    # One argument of a command: a file that it would run is named beside it.
     is_word = _BEFORE_KEY.search(before) is not None or (not start and end == len(text))
     is_alone = is_word and _AFTER_KEY.match(text, end) is not None
     is_user = _BEFORE_USER.search(before) is not None and _AFTER_USER.match(text, end) is not None
     if is_user and _ADDRESS.fullmatch(text):
         return True  # one argument: no shell takes it apart
     is_random = _NO_NAME.fullmatch(value) is not None and 3 * len(_BORDER.findall(value)) >= len(value)
-    return (is_alone or is_user) and is_random
+    return (is_alone or is_user) and is_random and not _holds_text(value)
+
+
+def _holds_text(value: str) -> bool:
+    """True if a part of it is base64 of text, but not of a signed token's object: code could be hidden so."""
+    for part in re.findall(r"(?<![A-Za-z0-9+/_-])(?!eyJ)[A-Za-z0-9+/_-]{16,}", value):
+        for start in range(4):  # behind a prefix of any length
+            piece = part[start : start + (len(part) - start) // 4 * 4]
+            found = base64.b64decode(piece, altchars=b"-_" if "-" in piece or "_" in piece else None)
+            if sum(32 <= byte < 127 or byte in b"\t\n" for byte in found) > 0.8 * len(found):
+                return True
+    return False
 
 
 PLACEHOLDER = re.compile(

@@ -22,7 +22,7 @@ from .errors import TooLarge, TooMany, WrongForm, WrongMediaType
 
 MAX_DEPTH = 64
 LARGE_BYTES = 256 * 1024
-MAX_MARKS = 200_000
+MAX_MARKS = 40_000
 """Limit on `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its byte."""
 
 SMALL_BYTES = 64 * 1024

@@ -185,7 +185,7 @@ async def test_an_edit_needs_exactly_one_place_and_shown_text(backend: ByleaveBa
     assert (await backend.aedit("/src/app.py", " = ", "=", replace_all=True)).occurrences == 3
     assert (household.workspace / "src" / "app.py").read_text() == "one=1\ntwo=2\nthree=3\n"
     assert (await backend.aedit("/nothing.py", "a", "b")).error is not None
-    secret = "key = 'ghp_" + "a1B2" * 9 + "'\nx = 1\n"
+    secret = "key = 'ghp_" + "a1B2c3D4e5F6" * 3 + "'\nx = 1\n"
     (household.workspace / "src" / "conf.py").write_text(secret)
     assert "not shown" in ((await backend.aedit("/src/conf.py", "x = 1", "x = 2")).error or "")
     assert (household.workspace / "src" / "conf.py").read_text() == secret

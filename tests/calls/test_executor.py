@@ -226,7 +226,7 @@ async def test_the_same_key_is_the_same_call(desk: Desk) -> None:
 
 @pytest.mark.promise("D")
 async def test_secrets_in_a_result_are_masked_before_anyone_sees_them(desk: Desk) -> None:
-    secret = "ghp_" + "a1B2" * 9
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
     big = "x" * 300_000
     for padding in ("", big):
         async with desk.client(lambda signal, padding=padding: completed(content=f"token {secret} {padding}")):
@@ -238,7 +238,7 @@ async def test_secrets_in_a_result_are_masked_before_anyone_sees_them(desk: Desk
 
 @pytest.mark.promise("D")
 async def test_secrets_in_parameters_reach_the_client_but_not_the_record(desk: Desk) -> None:
-    secret = "ghp_" + "a1B2" * 9
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
     async with desk.client(lambda signal: completed(path="a.txt", size=1)) as signals:
         call = asyncio.create_task(
             desk.executor.execute_tool("write_file", {"path": "a.txt", "content": f"key {secret}"}, desk.session.id)

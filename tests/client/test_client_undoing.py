@@ -165,7 +165,7 @@ async def test_plan_shows_what_the_undo_will_do_and_the_undo_does_it(
 async def test_secrets_are_masked_and_files_that_may_hold_some_are_not_shown(
     workspace: Workspace, desk: UndoDesk, root: Path
 ) -> None:
-    token = "ghp_" + "a1B2" * 9
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
     (root / "a.txt").write_text(f"token = {token}\n")
     (root / ".env").write_text("PASSWORD=hunter2\n")
     await python(workspace, "open('.env','w').write('PASSWORD=x'); open('a.txt','w').write('no more\\n')")

@@ -372,7 +372,7 @@ def test_nothing_is_offered_from_high_low_refused_or_secret_calls(judgement: Jud
 
 
 def test_secret_and_invisible_words_are_not_kept_in_a_rule() -> None:
-    token = "ghp_" + "a1B2" * 9
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
     lines = ["git push https://user:" + token + "@example.org/r.git", "git commit -m 'a\u202eb'"]
     for line in lines:
         for one in offered(run(line)):

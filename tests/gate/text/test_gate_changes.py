@@ -42,14 +42,14 @@ def test_an_append_to_what_is_not_shown_has_no_after_and_says_so() -> None:
 
 
 def test_a_secret_that_an_append_completes_is_masked() -> None:
-    secret = "ghp_" + "a1B2" * 9
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
     shown = change(secret[10:] + "\n", f"token {secret[:10]}", append=True)
     assert secret not in (shown.after or "")
     assert "[masked:" in (shown.after or "")
 
 
 def test_a_change_beside_masked_secrets_says_what_does_not_show() -> None:
-    secret = "ghp_" + "a1B2" * 9
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
     shown = change(f"{secret}\nnew\n", "[masked:token]\nold\n")
     assert "a change inside one does not show" in (shown.note or "")
 

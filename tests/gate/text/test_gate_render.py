@@ -304,7 +304,9 @@ def test_no_mask_hides_what_could_act_from_the_person_who_decides(path: str, con
     "text",
     [
         f"API_KEY = 'sk_live_{base64.b64encode(b'import os; os.system(1); print(2) #x').decode().rstrip('=')}'",
-        "echo sk_live_aB3xyz9a1B2c3D4e5F6aB3xyz | cut -c9- | base64 -di | sh",
+        f"echo sk_live_{base64.b64encode(b'echo evil 1; touch MARKED #12').decode().rstrip('=')} | cut -c9- | sh",
+        "node --enable-source-maps npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
+        "cd x && bash 'npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y'",
         "node npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
     ],
 )
@@ -316,7 +318,7 @@ TELLING = [
     *("API_KEY=", "password: ", '"token": "', "abcd1234efgh", "hunter2xyz", "\n", " ", "'", '"', '"""', "!"),
     *("\x1b]", "\x07", "\x1b[31m", "https://u:", "postgres://u:", "@", "?", "#", "/", "evil.example", "$(x)"),
     *("kind: Secret\n", "data:\n", "  a: ", "--token ", "--no-token ", "curl -u a:", "mysql -p", "[masked:key]"),
-    *("<password>", "</password>", "cookie: a=b", "ghp_" + "a1B2" * 9, "machine h login u password "),
+    *("<password>", "</password>", "cookie: a=b", "ghp_" + "a1B2c3D4e5F6" * 3, "machine h login u password "),
     *("authorization: bearer ", "name: x_token\nvalue: ", "export "),
 ]
 _SHOWN_MASK = re.compile(r"\[masked:[^\],]*, ([0-9]+) characters?\]")

@@ -35,7 +35,7 @@ SECRETS = {
     "anthropic": "sk-ant-api03-" + LONG * 3,
     "google": "AIza" + "b" * 35,
     "google oauth": "ya29." + LONG * 3,
-    "npm": "npm_" + "a1B2" * 9,
+    "npm": "npm_" + "a1B2c3D4e5F6" * 3,
     "pypi": "pypi-AgEIcHlwaS5vcmc" + LONG * 4,
     "huggingface": "hf_" + "aB" * 17,
     "sendgrid": "SG." + LONG + "." + LONG * 2,

@@ -32,12 +32,14 @@ _NO_NAME = re.compile(
 """No host ends so, and no path: with small letters, capitals and digits in one long part."""
 _BORDER = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
 """In words there are few of them, at random they are more than half of all places."""
-_BEFORE_KEY = re.compile(
-    r"(?:=[ \t]{0,8}|(?:[\w\"']:|\b(?i:bearer|basic|token))[ \t]{1,8})(?:\\?[\"']){0,2}\Z"
-    r"|(?:[(\[{,]|[\"']:)(?:\\?[\"']){1,2}\Z"
+_BEFORE_KEY = re.compile(r"(?:=|[^\s|;&({`][ \t]{1,8})(?:\\?[\"']){0,2}\Z|(?:[(\[{,]|[\"']:)(?:\\?[\"']){1,2}\Z")
+_RUNS_NEXT = re.compile(
+    r"(?:\A|[^\w-])(?:node|deno|bun|np[mx]|python[\d.]*|perl|ruby|php|\w{0,3}sh|source|\.|exec|env|sudo|make)"
+    r"(?:[ \t]+-\S*)*[ \t]+[\"']?\Z"
 )
+"""A program that runs the next word: a file may be named like a key."""
 _AFTER_KEY = re.compile(r"(?:\\?[\"']){0,2}(?:[\s,;&|)\]}]|\Z)")
-"""Around a value: behind `=`, a colon, a quote or an authorization's word. A bare word may be a program or a file."""
+"""Around a word of its own that is not the first of a command, nor a part of a path, host or variable."""
 _BEFORE_USER = re.compile(r"://(?:[\w.%+~-]{0,64}:)?\Z", re.ASCII)
 _AFTER_USER = re.compile(r"(?::[\w-]{1,64})?@", re.ASCII)
 """Around the user or the password of an address, which name no host."""
@@ -118,7 +120,7 @@ def _is_key(match: re.Match[str]) -> bool:
     text, before = match.string, match.string[max(0, start - 80) : start]
     # One argument of a command: a file that it would run is named beside it.
     is_word = _BEFORE_KEY.search(before) is not None or (not start and end == len(text))
-    is_alone = is_word and _AFTER_KEY.match(text, end) is not None
+    is_alone = is_word and _AFTER_KEY.match(text, end) is not None and _RUNS_NEXT.search(before) is None
     is_user = _BEFORE_USER.search(before) is not None and _AFTER_USER.match(text, end) is not None
     if is_user and _ADDRESS.fullmatch(text):
         return True  # one argument: no shell takes it apart

@@ -351,6 +351,7 @@ def source_kind(path: str) -> str | None:
     return f".{ending}" if is_source else None
 
 
+_OTHER_DATA = frozenset({"tfvars", "tfstate", "pem", "key", "ovpn"})
 _OBEYED_SETTINGS = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
 
 
@@ -368,7 +369,8 @@ def _secret_settings(path: str) -> bool:
     last = names_of(path)[-1]
     base, _, mark = last.rpartition(".")
     is_obeyed = last in _OBEYED_SETTINGS or (base.startswith(".env") and mark in _MARKS)
-    return secret_name(path) and (is_obeyed or trusted_name(path) is None) and mark not in _SCRIPTS
+    holds_data = mark in _SECRET_ENDINGS or mark in _OTHER_DATA or not base or is_obeyed
+    return secret_name(path) and (is_obeyed or trusted_name(path) is None) and holds_data
 
 
 class WriteRisk:

@@ -301,12 +301,27 @@ def test_no_mask_hides_what_could_act_from_the_person_who_decides(path: str, con
 
 @pytest.mark.promise("S")
 @pytest.mark.parametrize(
+    "path", ["gcloud/deploy.py", "client_secret_util.js", "htpasswd_tool.ts", "tools/.secrets/x.go"]
+)
+def test_code_in_a_file_with_a_secret_name_is_shown(path: str) -> None:
+    params: JsonObject = {"path": path, "content": 'RESET_PASSWORD = "evil-tool1"\nrun([RESET_PASSWORD])\n'}
+    assert "evil-tool1" in full_text("write_file", params, question_cover(params))
+
+
+CODE = base64.b64encode(b"import os; os.system(1); print(2) #x 123")
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
     "text",
     [
         f"API_KEY = 'sk_live_{base64.b64encode(b'import os; os.system(1); print(2) #x').decode().rstrip('=')}'",
         f"echo sk_live_{base64.b64encode(b'echo evil 1; touch MARKED #12').decode().rstrip('=')} | cut -c9- | sh",
         "node --enable-source-maps npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
         "cd x && bash 'npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y'",
+        f"K = 'sk_live_{'-'.join(re.findall('.{1,5}', CODE.decode()))}'",
+        f"K = 'sk_live_{base64.b64encode('run(1); print(2) #1'.encode('utf-16-le')).decode().rstrip('=')}'",
+        f"K = 'eyJhbGciOiJIUzI1NiJ9.eyJ{base64.b64encode(CODE).decode().rstrip('=')}.aB3xyz99aB3xyz99aB3xyz'",
         "node npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
     ],
 )

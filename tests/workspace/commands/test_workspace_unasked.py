@@ -150,7 +150,9 @@ async def test_granted_switch_goes_through_and_tells_what_it_kept(workspace: Wor
     assert "It made 'conftest.py'" in told
 
 
-@pytest.mark.parametrize(("link", "target"), [(".claude", "src"), ("GNUmakefile", "src/a.txt"), (".claude", "way")])
+@pytest.mark.parametrize(
+    ("link", "target"), [(".claude", "src"), ("GNUmakefile", "src/a.txt"), (".claude", "way"), (".github", "src")]
+)
 async def test_new_trusted_link_moves_nothing_that_it_leads_to(
     workspace: Workspace, repository: Place, link: str, target: str
 ) -> None:

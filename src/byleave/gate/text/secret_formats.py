@@ -10,10 +10,12 @@ setting), and left alone if it looks like code, a type, prose or a placeholder.
 """
 
 import base64
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from typing import cast
 
 MASK_PREFIX = "[masked:"
 
@@ -129,14 +131,25 @@ def _is_key(match: re.Match[str]) -> bool:
 
 
 def _holds_text(value: str) -> bool:
-    """True if a part of it is base64 of text, but not of a signed token's object: code could be hidden so."""
-    for part in re.findall(r"(?<![A-Za-z0-9+/_-])(?!eyJ)[A-Za-z0-9+/_-]{16,}", value):
+    """True if a part of it is base64 of text: code could be hidden so. A signed token's objects are no code."""
+    parts = [part for part in re.split(r"[^A-Za-z0-9+/_-]", value) if not _is_object(part)]
+    parts += [re.sub("[-_]", "", part) for part in parts]  # decoders may skip what is not of their alphabet
+    for part in parts:
         for start in range(4):  # behind a prefix of any length
             piece = part[start : start + (len(part) - start) // 4 * 4]
-            found = base64.b64decode(piece, altchars=b"-_" if "-" in piece or "_" in piece else None)
-            if sum(32 <= byte < 127 or byte in b"\t\n" for byte in found) > 0.8 * len(found):
+            found = base64.b64decode(piece, altchars=b"-_").replace(b"\0", b"")
+            if len(found) >= 12 and sum(32 <= byte < 127 or byte in b"\t\n" for byte in found) > 0.8 * len(found):
                 return True
     return False
+
+
+def _is_object(part: str) -> bool:
+    """True for base64 of a JSON object whose values are short, as in a signed token."""
+    try:
+        found = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_"))
+    except ValueError:
+        return False
+    return isinstance(found, dict) and all(len(str(each)) <= 64 for each in cast("dict[str, object]", found).values())
 
 
 PLACEHOLDER = re.compile(

@@ -296,7 +296,6 @@ class _Walk:
         return self._sort.files.top if below.forbidden else below
 
     def _enter(self, fd: int, prefix: str, directories: Spot, files: Spot, depth: int) -> None:
-        self._seen.add(prefix[:-1])
         inside: list[str] = []
         all_below = directories.forbidden
         # Within a pattern of several names, each name has to be compared.
@@ -309,6 +308,7 @@ class _Walk:
                     "There is too much here to look through for names that must be kept apart; nothing was run.",
                     hint="Name a smaller directory.",
                 )
+            self._seen.add(prefix[:-1])  # one that is too deep may be reached by a link, too
             with os.scandir(fd) as entries:
                 for entry in entries:
                     name = entry.name

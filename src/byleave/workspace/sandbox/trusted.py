@@ -158,8 +158,9 @@ class TrustedFiles:
         now = self._directories(after=True).items()
         # Installed code that is new at its old place was installed again by its owner.
         new = [path for path, which in now if which not in same and not (self._is_git and path in self._whole)]
+        new = [path for path in new if not self._is_sealed(path)]
         found = self._look(after=True)
-        links = [path for path in found if path not in self._before and self._is_trusted_link(path)]
+        links = [path for path in found if path not in self._before and os.path.islink(f"{self._root}/{path}")]
         for path in links:
             told += self._put_aside(path)
         # What a new link led to is found through it, but was there before.
@@ -237,9 +238,10 @@ class TrustedFiles:
             os.close(parent)
         return [f"It changed {visible(path)!r}, which was put back.{beside}"]
 
-    def _is_trusted_link(self, path: str) -> bool:
-        sort = trusted()
-        return os.path.islink(f"{self._root}/{path}") and (sort.directories.forbid(path) or sort.holds(path))
+    def _is_sealed(self, path: str) -> bool:
+        """True below a directory that the command could not change; a new link may lead there."""
+        names = path.split("/")
+        return any("/".join(names[:depth]) in self._whole for depth in range(1, len(names)))
 
     def _put_aside(self, path: str) -> list[str]:
         try:

@@ -17,6 +17,7 @@ from byleave.protocol.errors import PathValidationError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
+from byleave.workspace.sandbox.masking import MAX_DEPTH
 from byleave.workspace.sandbox.trusted import TrustedFiles
 from harness.place import Place
 
@@ -172,6 +173,35 @@ async def test_new_trusted_link_moves_nothing_that_it_leads_to(
     assert os.readlink(repository.root / "way") == "src"
     assert not (repository.root / link).is_symlink()
     assert f"It made {link!r}" in "\n".join(result.warnings)
+
+
+async def test_trusted_file_in_a_directory_too_deep_to_walk_is_found_through_a_link(
+    workspace: Workspace, repository: Place
+) -> None:
+    git(repository.root, "checkout", "-qb", "next")
+    deep = "/".join(["a"] * (MAX_DEPTH + 1))
+    repository.file(f"{deep}/package.json", "evil\n")
+    (repository.root / "app").symlink_to(deep)
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "deep")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "checkout", "next")
+    assert not (repository.root / "app/package.json").exists(), result.warnings
+
+
+async def test_new_link_into_installed_code_moves_none_of_it(workspace: Workspace, repository: Place) -> None:
+    repository.file(".gitignore", "node_modules\n")
+    repository.file("node_modules/foo/dist/index.js", "mine\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    (repository.root / "lib").symlink_to("node_modules/foo/dist")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "checkout", "next")
+    assert (repository.root / "node_modules/foo/dist/index.js").read_text() == "mine\n", result.warnings
+    assert os.listdir(repository.root / "node_modules/foo") == ["dist"]
 
 
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "sub/.github/workflows/ci.yml", ".gitlab-ci.yml"])

@@ -12,9 +12,11 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -148,25 +150,16 @@ async def ask(parts: Services, user: str, count: int) -> None:
             raise RuntimeError(f"nobody was asked: {row}")
 
 
-def served(home: Path, clients: int, readers: int) -> tuple[float, float]:
-    """What clients cost each, in kilobytes, and readers together, in megabytes."""
-    settings = ServerSettings(home=home, model="offline")
-    folk = asyncio.run(people(settings, clients))
-    port = free_port()
-    with running(
-        "server",
-        byleave("serve", "--host", "127.0.0.1", "--port", str(port)),
-        home,
-        {"BYLEAVE_HOME": str(home), "BYLEAVE_MODEL": "offline"},
-        talks=False,
-    ) as server:
-        wait_for_http(f"http://127.0.0.1:{port}/healthz", server)
-        return asyncio.run(_both(server, port, folk, readers))
-
-
-async def _both(server: Process, port: int, folk: list[Person], readers: int) -> tuple[float, float]:
-    each = await cost_of_clients(server, port, folk)
-    return each, await cost_of_readers(server, port, folk[:readers])
+def served(clients: int, measure: Callable[[Process, int, list[Person]], Coroutine[Any, Any, float]]) -> float:
+    """Measure on a server of its own: memory that others gave back would be used again, and not counted."""
+    with tempfile.TemporaryDirectory(prefix="byleave-scale-") as directory:
+        home, port = Path(directory), free_port()
+        folk = asyncio.run(people(ServerSettings(home=home, model="offline"), clients))
+        serve = byleave("serve", "--host", "127.0.0.1", "--port", str(port))
+        environment = {"BYLEAVE_HOME": directory, "BYLEAVE_MODEL": "offline"}
+        with running("server", serve, home, environment, talks=False) as server:
+            wait_for_http(f"http://127.0.0.1:{port}/healthz", server)
+            return asyncio.run(measure(server, port, folk))
 
 
 def main() -> int:
@@ -177,8 +170,8 @@ def main() -> int:
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="byleave-scale-") as home:
-        each, readers = served(Path(home), options.clients, options.readers)
+    each = served(options.clients, cost_of_clients)
+    readers = served(options.readers, cost_of_readers)
     sys.stderr.write(f"clients and readers: {time.perf_counter() - began:.0f} s\n")
     with tempfile.TemporaryDirectory(prefix="byleave-scale-") as home:
         questions, stall = asyncio.run(cost_of_questions(Path(home), options.questions))

@@ -136,7 +136,7 @@ def sealed_value(transaction: Transaction, name: str = HEADS) -> str | None:
 
 
 def _weight(project_id: str, seq: int, head: str) -> int:
-    """What a head adds to the digest of all; a chain without records adds nothing."""
+    """The part of a head in the digest of all; a chain without records adds nothing."""
     return int.from_bytes(hashlib.sha256(f"{project_id}\x1f{seq}\x1f{head}".encode()).digest()) if seq else 0
 
 

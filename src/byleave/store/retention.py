@@ -74,12 +74,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What pruning would remove."""
+    """Rows that pruning would remove."""
 
     removed: Removed = Removed()
     oldest: str | None = None
     newest: str | None = None
-    """When the first and the last of it began; None if there is nothing to remove."""
+    """Beginning of the first and the last of them; None if there is nothing to remove."""
     bytes: int = 0
     """About how much of the file it takes."""
 

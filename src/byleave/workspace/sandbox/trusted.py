@@ -163,7 +163,7 @@ class TrustedFiles:
         links = [path for path in found if path not in self._before and os.path.islink(f"{self._root}/{path}")]
         for path in links:
             told += self._put_aside(path)
-        # What a new link led to is found through it, but was there before.
+        # The target of a new link is found through it, but was there before.
         for path in sorted({*(self._look(after=True) if links else found), *self._before, *new}):
             file = self._before.get(path)
             try:

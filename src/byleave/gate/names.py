@@ -356,7 +356,7 @@ _OBEYED_SETTINGS = frozenset({".env", ".netrc", ".npmrc", ".pypirc"})
 
 
 def question_cover(params: JsonObject, real: str | None = None) -> Cover:
-    """Return the cover of secrets in a question: in content that may run only keys. `real`: the file behind all links."""
+    """Return the cover of a question: in content that may run, of keys only. `real`: the file behind all links."""
     path, content = params.get("path"), params.get("content")
     if not isinstance(path, str) or not isinstance(content, str):
         return cover_inert

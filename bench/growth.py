@@ -164,7 +164,7 @@ async def measure(home: Path, lengths: list[int]) -> dict[str, list[tuple[float,
                 parts = await open_services(settings)
                 Machine(parts, project_id)
             first = await parts.store.database.read(
-                lambda transaction: transaction.one("SELECT min(created_at) AS at FROM tool_executions")
+                lambda transaction: transaction.execute("SELECT min(created_at) AS at FROM tool_executions").fetchone()
             )
             for name, step in steps(parts, session, first["at"] if first else "").items():
                 taken: list[float] = []

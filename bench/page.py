@@ -56,7 +56,7 @@ WATCH = """() => { window.shown = new Promise(done => {
 def fill(transaction: Transaction, session: str, count: int) -> None:
     """Put messages into a conversation's record, as many as a year of talking."""
     for number in range(count):
-        transaction.change(
+        transaction.execute(
             "INSERT INTO messages (id, session_id, project_id, run_id, role, content, position, created_at) "
             "SELECT :id, session_id, project_id, NULL, 'user', :content, position + 1, created_at FROM messages "
             "WHERE session_id = :session ORDER BY position DESC LIMIT 1",

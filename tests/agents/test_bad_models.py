@@ -211,7 +211,7 @@ async def test_step_limit_counts_the_steps_before_a_restart(room: Room) -> None:
             await agent.work(run)
             # As after a crash just before the failure was written.
             await room.desk.store.database.write(
-                lambda transaction: transaction.change("UPDATE runs SET state = 'READY', error = NULL")
+                lambda transaction: transaction.execute("UPDATE runs SET state = 'READY', error = NULL").rowcount
             )
         else:
             await agent.work(run)

@@ -219,13 +219,13 @@ async def test_agent_remembers_the_session_and_only_that(room: Room) -> None:
 async def test_memory_that_cannot_be_read_does_not_stop_a_session(offline: Room) -> None:
     first = await offline.post("list")
     await offline.ended(first.run_id)
-    await offline.desk.store.database.write(lambda tx: tx.change("UPDATE runs SET history = '[{]'"))
+    await offline.desk.store.database.write(lambda tx: tx.execute("UPDATE runs SET history = '[{]'").rowcount)
     assert "nothing" in await offline.ask("list", session_id=first.session_id)
 
 
 async def test_state_that_cannot_be_read_fails_the_run_in_words(room: Room) -> None:
     posted = await room.post("list")
-    await room.desk.store.database.write(lambda tx: tx.change("UPDATE runs SET history = '{}'"))
+    await room.desk.store.database.write(lambda tx: tx.execute("UPDATE runs SET history = '{}'").rowcount)
     await room.worker().start()
     assert (await room.ended(posted.run_id)).error == "The saved state of this run cannot be read."
 

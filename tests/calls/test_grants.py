@@ -312,6 +312,6 @@ async def test_grants_and_their_uses_are_in_the_audit_chain(desk: Desk) -> None:
 
 async def _audit(desk: Desk) -> list[Row]:
     def work(transaction: Transaction) -> list[Row]:
-        return list(transaction.all("SELECT action, actor, detail FROM audit ORDER BY seq"))
+        return list(transaction.execute("SELECT action, actor, detail FROM audit ORDER BY seq").fetchall())
 
     return await desk.store.database.read(work)

@@ -267,6 +267,6 @@ async def test_a_replayed_request_carries_the_true_parameters_only_while_it_wait
 
 async def _rows(desk: Desk) -> list[Row]:
     def work(transaction: Transaction) -> list[Row]:
-        return list(transaction.all("SELECT id, status FROM tool_executions"))
+        return list(transaction.execute("SELECT id, status FROM tool_executions").fetchall())
 
     return await desk.store.database.read(work)

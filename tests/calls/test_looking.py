@@ -35,7 +35,9 @@ async def pending(desk: Desk) -> str:
 
 async def _rows(desk: Desk) -> list[Row]:
     def work(transaction: Transaction) -> list[Row]:
-        return list(transaction.all("SELECT id, client_id FROM tool_executions WHERE status = 'PENDING'"))
+        return list(
+            transaction.execute("SELECT id, client_id FROM tool_executions WHERE status = 'PENDING'").fetchall()
+        )
 
     return await desk.store.database.read(work)
 

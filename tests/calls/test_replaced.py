@@ -41,14 +41,14 @@ def there(digest: str = DIGEST, text: str | None = "one\ntwo\n", path: str = "a.
 
 async def rows(desk: Desk) -> list[Row]:
     def work(transaction: Transaction) -> list[Row]:
-        return list(transaction.all("SELECT * FROM tool_executions ORDER BY created_at, id"))
+        return list(transaction.execute("SELECT * FROM tool_executions ORDER BY created_at, id").fetchall())
 
     return await desk.store.database.read(work)
 
 
 async def kept(desk: Desk) -> int:
     def work(transaction: Transaction) -> int:
-        found = transaction.one("SELECT count(*) AS n FROM replaced_texts")
+        found = transaction.execute("SELECT count(*) AS n FROM replaced_texts").fetchone()
         assert found is not None
         return found["n"]
 

@@ -15,9 +15,10 @@ import pytest
 
 from byleave.calls.executor import Inspect, begin, settle
 from byleave.gate import Gate
-from byleave.protocol.approvals import Inspection, SeenFile, call_digest, plain_json
+from byleave.protocol.approvals import Inspection, SeenFile, call_digest
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import ApprovalScope, RiskLevel
+from byleave.protocol.wire import plain_json
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.approvals import Question
@@ -141,7 +142,7 @@ async def told(store: Store) -> list[tuple[object, ...]]:
             "SELECT text, uses, revoked_by FROM grants ORDER BY created_at",
             "SELECT client_id, policy FROM machines",
         ):
-            found += [tuple(row) for row in transaction.all(sql)]
+            found += [tuple(row) for row in transaction.execute(sql).fetchall()]
         return found
 
     return await store.database.read(work)

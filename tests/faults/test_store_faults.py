@@ -68,7 +68,7 @@ async def test_any_single_failure_of_the_disk_leaves_the_record_whole(tmp_path: 
         assert row.status == "completed"
         assert [check.fault for check in await sound.audit.verify()] == [None]
         events = await sound.database.read(
-            lambda transaction: transaction.all("SELECT seq, kind, payload FROM events ORDER BY seq")
+            lambda transaction: transaction.execute("SELECT seq, kind, payload FROM events ORDER BY seq").fetchall()
         )
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
         kinds = [event["kind"] for event in events]

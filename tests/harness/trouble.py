@@ -1,14 +1,16 @@
 """A real database whose Nth operation fails, for tests that try every N."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
-from byleave.store.database import Transaction
+from byleave.store.database import Cursor, Transaction
 from byleave.store.ledger import write_batch
-from byleave.store.sqlite import SqliteDatabase, SqliteTransaction
+from byleave.store.sqlite import SqliteDatabase
 
 
 class Trouble:
@@ -22,26 +24,6 @@ class Trouble:
         self.count += 1
         if self.count == self.fail_at:
             raise sqlite3.OperationalError("disk I/O error")
-
-
-class TroubledTransaction(SqliteTransaction):
-    trouble: Trouble
-
-    def one(self, sql: str, parameters: Mapping[str, object] | None = None):
-        self.trouble.tick()
-        return super().one(sql, parameters)
-
-    def all(self, sql: str, parameters: Mapping[str, object] | None = None):
-        self.trouble.tick()
-        return super().all(sql, parameters)
-
-    def change(self, sql: str, parameters: Mapping[str, object] | None = None):
-        self.trouble.tick()
-        return super().change(sql, parameters)
-
-    def change_many(self, sql: str, parameters: Sequence[Mapping[str, object]]):
-        self.trouble.tick()
-        super().change_many(sql, parameters)
 
 
 R = TypeVar("R")
@@ -76,14 +58,16 @@ class TroubledDatabase:
     async def close(self) -> None:
         await self._database.close()
 
-    def _troubled(self, transaction: Transaction) -> TroubledTransaction:
-        assert isinstance(transaction, SqliteTransaction)
-        troubled = TroubledTransaction(
-            transaction._connection, transaction.now, transaction.seal_keys, transaction.batch
-        )
-        troubled.hints = transaction.hints
-        troubled.trouble = self._trouble
-        return troubled
+    def _troubled(self, transaction: Transaction) -> Transaction:
+        def execute(sql: str, parameters: Mapping[str, object] = MappingProxyType({}), /) -> Cursor:
+            self._trouble.tick()
+            return transaction.execute(sql, dict(parameters))
+
+        def executemany(sql: str, parameters: Iterable[Mapping[str, object]], /) -> None:
+            self._trouble.tick()
+            transaction.executemany(sql, parameters)
+
+        return replace(transaction, execute=execute, executemany=executemany)
 
 
 def damage(path: Path, name: str) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byleave.protocol.approvals import call_digest, canonical_json
-from byleave.protocol.wire import moment, now, timestamp
+from byleave.protocol.approvals import call_digest
+from byleave.protocol.wire import canonical_json, moment, now, timestamp
 from harness.json_values import Json, JsonObject
 
 JSON = st.recursive(

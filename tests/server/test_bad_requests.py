@@ -430,7 +430,7 @@ def _pages(server: Server, pages: int) -> Awaitable[None]:
     """Let the record have so many pages: how SQLite itself says that the disk is full."""
 
     def work(transaction: Transaction) -> None:
-        transaction.one(f"PRAGMA max_page_count = {pages}")
+        transaction.execute(f"PRAGMA max_page_count = {pages}").fetchone()
 
     return server.parts.store.database.write(work)
 

@@ -99,7 +99,7 @@ async def test_a_machine_whose_position_was_removed_gets_its_signals_again(serve
     async with alice.feed(project, machine) as feed:
         calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
         signal = await feed.until("tool.execution_signal")
-    await server.parts.store.database.write(lambda transaction: transaction.change("DELETE FROM events"))
+    await server.parts.store.database.write(lambda transaction: transaction.execute("DELETE FROM events").rowcount)
     async with alice.feed(project, machine, last=1) as feed:
         assert (await feed.take(1))[0].kind == "feed.gap"
         again = await feed.until("tool.execution_signal")

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from byleave.calls.approvals import Clearance
 from byleave.calls.executor import begin, settle
-from byleave.protocol.approvals import plain_json
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.protocol.wire import plain_json
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.approvals import Question

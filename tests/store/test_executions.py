@@ -417,9 +417,11 @@ async def test_a_project_whose_feed_was_damaged_stops_no_other(records: Records)
     ]
     head = await store.feed.head(damaged)
     await store.database.write(
-        lambda transaction: transaction.change(
-            "INSERT INTO events (project_id, seq, kind, payload, created_at) VALUES (:id, :seq, 'x', '{}', :now)",
-            {"id": damaged, "seq": head + 1, "now": transaction.now},
+        lambda transaction: (
+            transaction.execute(
+                "INSERT INTO events (project_id, seq, kind, payload, created_at) VALUES (:id, :seq, 'x', '{}', :now)",
+                {"id": damaged, "seq": head + 1, "now": transaction.now},
+            ).rowcount
         )
     )
     calls = (records.call(**project) for project in ({}, elsewhere, {}, elsewhere))  # type: ignore[arg-type]

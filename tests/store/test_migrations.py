@@ -21,6 +21,7 @@ from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
+from byleave.store.database import Transaction
 from byleave.store.ledger import GENESIS, adopt, link_hash, seal
 from byleave.store.migrations import (
     COVERED_SINCE,
@@ -33,13 +34,13 @@ from byleave.store.migrations import (
     upgrade,
 )
 from byleave.store.records import AuditRecord
-from byleave.store.sqlite import SqliteTransaction
+from byleave.store.sqlite import begun
 from harness.records import SEAL_KEYS
 
 
 def _objects(path: Path) -> dict[str, object]:
     with closing(sqlite3.connect(path)) as connection:
-        return objects(lambda sql, values: connection.execute(sql, values).fetchall())
+        return objects(connection.execute)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -138,9 +139,9 @@ def _list_projects(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO seals VALUES ('projects', ?, ?)", (value, seal(SEAL_KEYS[0], "projects", 0, value)))
 
 
-def _transaction(connection: sqlite3.Connection) -> SqliteTransaction:
+def _transaction(connection: sqlite3.Connection) -> Transaction:
     connection.row_factory = sqlite3.Row
-    return SqliteTransaction(connection, now(), SEAL_KEYS)
+    return begun(connection, now(), SEAL_KEYS)
 
 
 def _data(path: Path) -> dict[str, list[tuple[object, ...]]]:

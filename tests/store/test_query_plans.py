@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
@@ -10,14 +12,15 @@ from byleave.calls.approvals import Clearance
 from byleave.calls.deadlines import expire
 from byleave.calls.executor import Inspect, begin
 from byleave.gate import Gate
-from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest, plain_json
+from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel, RunState
+from byleave.protocol.wire import plain_json
 from byleave.store.approvals import Question
-from byleave.store.database import Transaction
+from byleave.store.database import Cursor, Transaction
 from byleave.store.executions import HistoryFilter
 from byleave.store.grants import NewGrant
-from byleave.store.sqlite import SqliteTransaction
+from byleave.store.sqlite import begun
 from harness.records import Records, answer, inspected
 
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
@@ -29,17 +32,14 @@ def spoken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, object]]:
     """Every statement that was run, with its parameters."""
     said: dict[str, Mapping[str, object]] = {}
 
-    def listen(name: str) -> None:
-        real = getattr(SqliteTransaction, name)
+    def heard(transaction: Transaction) -> Transaction:
+        def execute(sql: str, parameters: Mapping[str, object] = MappingProxyType({}), /) -> Cursor:
+            said[sql] = parameters
+            return transaction.execute(sql, dict(parameters))
 
-        def heard(self: SqliteTransaction, sql: str, parameters: Mapping[str, object] | None = None) -> object:
-            said[sql] = parameters or {}
-            return real(self, sql, parameters)
+        return replace(transaction, execute=execute)
 
-        monkeypatch.setattr(SqliteTransaction, name, heard)
-
-    for name in ("one", "all", "change"):
-        listen(name)
+    monkeypatch.setattr("byleave.store.sqlite.begun", lambda *given: heard(begun(*given)))
     return said
 
 
@@ -126,7 +126,7 @@ async def test_no_statement_reads_a_whole_table_that_grows(
 
     def explain(transaction: Transaction) -> dict[str, list[str]]:
         return {
-            sql: [step["detail"] for step in transaction.all(f"EXPLAIN QUERY PLAN {sql}", values)]
+            sql: [step["detail"] for step in transaction.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()]
             for sql, values in statements.items()
         }
 

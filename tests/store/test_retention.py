@@ -10,10 +10,10 @@ import pytest
 from byleave.calls import grants as calls_grants
 from byleave.calls.approvals import Clearance
 from byleave.calls.executor import begin, settle
-from byleave.protocol.approvals import plain_json
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.protocol.wire import plain_json
 from byleave.settings import ServerSettings
 from byleave.store import Store, retention
 from byleave.store.approvals import NewApproval, Question
@@ -76,7 +76,9 @@ async def faults(records: Records) -> list[str | None]:
 
 
 async def ids(records: Records, table: str) -> set[str]:
-    rows = await records.store.database.read(lambda transaction: transaction.all(f"SELECT * FROM {table}"))
+    rows = await records.store.database.read(
+        lambda transaction: transaction.execute(f"SELECT * FROM {table}").fetchall()
+    )
     return {row["approval_id" if table == "replaced_texts" else "id"] for row in rows}
 
 
@@ -259,9 +261,9 @@ async def test_a_link_cannot_remove_what_is_never_removed(records: Records) -> N
     from byleave.store.ledger import PRUNED, Ledger
 
     def work(transaction: Transaction) -> None:
-        row = transaction.one("SELECT * FROM sessions")
+        row = transaction.execute("SELECT * FROM sessions").fetchone()
         assert row is not None
-        transaction.change("DELETE FROM sessions")
+        transaction.execute("DELETE FROM sessions")
         with Ledger(transaction, records.project.id) as ledger:
             ledger.audit(PRUNED, "server", was={f"sessions/{row['id']}": row_digest("sessions", row)})
 
@@ -312,7 +314,7 @@ async def test_a_call_that_changes_between_look_and_step_is_left(records: Record
 
     async def reopened(work: Callable[[Transaction], Removed], **options: bool) -> Removed:
         def first(transaction: Transaction) -> Removed:
-            transaction.change("UPDATE tool_executions SET completed_at = :now", {"now": transaction.now})
+            transaction.execute("UPDATE tool_executions SET completed_at = :now", {"now": transaction.now})
             return work(transaction)
 
         return await real(first, **options)

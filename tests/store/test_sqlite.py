@@ -21,21 +21,21 @@ from harness.trouble import damage
 
 async def opened(path: Path, **options: object) -> SqliteDatabase:
     database = SqliteDatabase(path, **options)  # type: ignore[arg-type]
-    await database.write(lambda transaction: transaction.change("CREATE TABLE notes (id TEXT PRIMARY KEY)"))
+    await database.write(lambda transaction: transaction.execute("CREATE TABLE notes (id TEXT PRIMARY KEY)").rowcount)
     return database
 
 
 def add(note: str):
     def work(transaction: Transaction) -> str:
-        transaction.change("INSERT INTO notes (id) VALUES (:id)", {"id": note})
-        transaction.hint("added", note)
+        transaction.execute("INSERT INTO notes (id) VALUES (:id)", {"id": note})
+        transaction.hints.append(Hint("added", note))
         return note
 
     return work
 
 
 def all_notes(transaction: Transaction) -> list[str]:
-    return [row["id"] for row in transaction.all("SELECT id FROM notes ORDER BY id")]
+    return [row["id"] for row in transaction.execute("SELECT id FROM notes ORDER BY id").fetchall()]
 
 
 async def test_a_failing_unit_takes_none_of_its_neighbours_with_it(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ class CountingDatabase(SqliteDatabase):
 
 async def test_units_that_wait_together_are_committed_together(tmp_path: Path) -> None:
     database = CountingDatabase(tmp_path / "a.db")
-    await database.write(lambda transaction: transaction.change("CREATE TABLE notes (id TEXT PRIMARY KEY)"))
+    await database.write(lambda transaction: transaction.execute("CREATE TABLE notes (id TEXT PRIMARY KEY)").rowcount)
     await asyncio.gather(*(database.write(add(str(number))) for number in range(200)))
     assert len(await database.read(all_notes)) == 200
     assert database.commits < 50
@@ -152,14 +152,14 @@ async def test_a_full_disk_fails_the_write_and_loses_nothing(tmp_path: Path) -> 
     database = await opened(tmp_path / "a.db")
     await database.write(add("before"))
     # A page limit is how SQLite itself says "disk full", without filling the machine's.
-    await database.write(lambda transaction: transaction.one("PRAGMA max_page_count = 3"))
+    await database.write(lambda transaction: transaction.execute("PRAGMA max_page_count = 3").fetchone())
     results = await asyncio.gather(
         database.write(add("neighbour")), database.write(add("x" * 100_000)), return_exceptions=True
     )
     assert isinstance(results[1], sqlite3.OperationalError)
     assert "full" in str(results[1])
     failed = [note for note, result in zip(("neighbour", "big"), results, strict=True) if isinstance(result, Exception)]
-    await database.write(lambda transaction: transaction.one("PRAGMA max_page_count = 1000000"))
+    await database.write(lambda transaction: transaction.execute("PRAGMA max_page_count = 1000000").fetchone())
     await database.write(add("after"))
     # A neighbour in the same commit was told that it failed, too: what a caller hears is what is there.
     expected = ["after", "before"] if "neighbour" in failed else ["after", "before", "neighbour"]

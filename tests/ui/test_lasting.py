@@ -182,7 +182,7 @@ async def fill(home: Household, count: int) -> None:
 
     def work(transaction: Transaction) -> None:
         for number in range(count):
-            transaction.change(
+            transaction.execute(
                 "INSERT INTO messages (id, session_id, project_id, run_id, role, content, position, created_at) "
                 "SELECT :id, session_id, project_id, NULL, 'user', :content, position + 1, created_at FROM messages "
                 "WHERE session_id = :session ORDER BY position DESC LIMIT 1",

@@ -12,12 +12,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from byleave.protocol.approvals import canonical_json
 from byleave.protocol.errors import CallerError
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ErrorType, ResponseStatus
 from byleave.protocol.tools import TOOLS, ToolSpec
-from byleave.protocol.wire import JsonObject
+from byleave.protocol.wire import JsonObject, canonical_json
 
 MODEL_CHARACTERS = 100_000
 """Limit of one result shown to a model; the record has the whole."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from byleave.gate import Judgement, mask_value, shown_params
-from byleave.protocol.approvals import call_digest, plain_json
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.chat import CHAT_AGENT as CHAT_AGENT_NAME
 from byleave.protocol.errors import CallerError, NotFound
 from byleave.protocol.executions import OWN_SESSION, id_of_call, key_scope, own_session_id
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import TOOLS
-from byleave.protocol.wire import Id, id_text, new_id
+from byleave.protocol.wire import Id, id_text, new_id, plain_json
 from byleave.store import SessionRow, Store
 from byleave.store.transitions import NewExecution
 

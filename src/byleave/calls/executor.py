@@ -28,12 +28,12 @@ import structlog
 
 from byleave.bus import Bus, ConnectedClient, Presence
 from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value
-from byleave.protocol.approvals import Inspection, plain_json
+from byleave.protocol.approvals import Inspection
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, CompletedReport, FailedReport, ToolResponse
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.verdicts import Verdict, VerdictLevel
-from byleave.protocol.wire import Id, later, new_id
+from byleave.protocol.wire import Id, later, new_id, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import Question

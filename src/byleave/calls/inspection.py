@@ -28,16 +28,16 @@ from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
 from byleave.gate.text.render import MISSING, NOT_LOOKED
-from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest, plain_json
+from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
-from byleave.protocol.wire import JsonObject, moment
+from byleave.protocol.wire import JsonObject, moment, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow, Store, transitions
 from byleave.store.approvals import Question
-from byleave.store.database import Transaction
+from byleave.store.database import Hint, Transaction
 from byleave.store.executions import HEAVY_CHARACTERS
 from byleave.store.ledger import Ledger
 from byleave.store.transitions import Waits
@@ -218,7 +218,9 @@ def _ask_after_inspection(
             changes |= {"requires_approval": True, "client_id": None}
             row = transitions.advance(ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
             asked = ask(ledger, row, question)
-            ledger.transaction.hint(transitions.execution_topic(asked.id), asked)  # now with the approval's id
+            ledger.transaction.hints.append(
+                Hint(transitions.execution_topic(asked.id), asked)
+            )  # now with the approval's id
             return asked
 
 

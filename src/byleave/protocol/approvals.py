@@ -5,18 +5,16 @@ that changes afterwards stops the call.
 """
 
 import hashlib
-import json
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints, model_validator
-from pydantic_core import to_json
 
 from .changes import MAX_SHOWN_TEXT
 from .grants import GrantTerms, Suggestion
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .verdicts import Finding
-from .wire import Digest, JsonObject, Timestamp, WireModel
+from .wire import Digest, JsonObject, Timestamp, WireModel, canonical_json
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
@@ -187,19 +185,6 @@ class DecisionAnswer(WireModel):
     grant_id: str | None = None
     released: list[str] = Field(default_factory=list[str])
     """Other waiting executions that the same answer released."""
-
-
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def canonical_json(value: Any) -> str:
-    """Encode a value in its one canonical form."""
-    return _CANONICAL.encode(value)
-
-
-def plain_json(value: Any) -> str:
-    """Encode a value for storage: fast, keys in insertion order, text not escaped."""
-    return to_json(value).decode()
 
 
 def call_digest(tool_name: str, tool_params: JsonObject, project_id: str, bound: JsonObject | None = None) -> str:

@@ -1,9 +1,10 @@
-"""Base class of every wire model; timestamps, ids and trace context.
+"""Base class of every wire model; timestamps, ids, trace context and JSON text.
 
 A `traceparent` is W3C's, version 00, 55 characters. Its sender may lie: any other form counts as absent. A trace never
 makes a call fail, and it decides nothing but the parent of a span.
 """
 
+import json
 import re
 import secrets
 import time
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import to_json
 
 TIMESTAMP_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
 
@@ -104,3 +106,16 @@ Traceparent = Annotated[
     BeforeValidator(well_formed),
     Field(examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]),
 ]
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def canonical_json(value: Any) -> str:
+    """Encode a value in its one canonical form."""
+    return _CANONICAL.encode(value)
+
+
+def plain_json(value: Any) -> str:
+    """Encode a value for storage: fast, keys in insertion order, text not escaped."""
+    return to_json(value).decode()

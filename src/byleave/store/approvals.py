@@ -13,15 +13,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from byleave.protocol.approvals import Decision, Inspection, plain_json
+from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
-from byleave.protocol.wire import JsonObject, later, new_id
+from byleave.protocol.wire import JsonObject, later, new_id, plain_json
 
 from . import transitions
-from .database import Database, Transaction
+from .database import Database, Hint, Transaction
 from .ledger import Ledger
 from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row, placeholders
 
@@ -113,11 +113,11 @@ class Approvals:
         """A user's open questions, oldest first."""
 
         def work(transaction: Transaction) -> list[ApprovalRow]:
-            rows = transaction.all(
+            rows = transaction.execute(
                 f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE user_id = :user_id AND status = 'pending' "  # noqa: S608 - column names are ours
                 "AND deadline > :now AND (:project_id IS NULL OR project_id = :project_id) ORDER BY created_at, id",
                 {"user_id": user_id, "now": transaction.now, "project_id": project_id},
-            )
+            ).fetchall()
             return [_with_tools(transaction, approval_row(row)) for row in rows]
 
         return await self._database.read(work)
@@ -131,7 +131,10 @@ class Approvals:
         """An approval by id alone: for waiters inside the server."""
 
         def work(transaction: Transaction) -> ApprovalRow | None:
-            row = transaction.one(f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id", {"id": approval_id})  # noqa: S608 - column names are ours
+            row = transaction.execute(
+                f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id",  # noqa: S608 - column names are ours
+                {"id": approval_id},
+            ).fetchone()
             return approval_row(row) if row else None
 
         return await self._database.read(work)
@@ -143,11 +146,11 @@ class Approvals:
         def work(transaction: Transaction) -> dict[str, Decision]:
             found: dict[str, Decision] = {}
             for approval_id in wanted:
-                row = transaction.one(
+                row = transaction.execute(
                     "SELECT status, decided_by, decided_from, decided_at, reason, scope, grant_id FROM approvals "
                     "WHERE id = :id AND status <> 'pending'",
                     {"id": approval_id},
-                )
+                ).fetchone()
                 if row is not None:
                     found[approval_id] = Decision(approval_id=approval_id, **row)
             return found
@@ -163,15 +166,15 @@ class Approvals:
             approval = own_approval(transaction, approval_id, user_id)
             row = None
             if whole(approval):
-                row = transaction.one(
+                row = transaction.execute(
                     "SELECT true_params FROM tool_executions WHERE approval_id = :id AND true_params IS NOT NULL "
                     "ORDER BY created_at, id LIMIT 1",
                     {"id": approval_id},
-                )
-            text = transaction.one(
+                ).fetchone()
+            text = transaction.execute(
                 "SELECT text FROM replaced_texts WHERE approval_id = :id AND created_at >= :since",
                 {"id": approval_id, "since": later(transaction.now, -TEXT_SECONDS)},
-            )
+            ).fetchone()
             return approval, text["text"] if text else None, json.loads(row["true_params"]) if row else None
 
         return await self._database.read(work)
@@ -188,7 +191,7 @@ def put_question(
     `unseen`: changes that the question names because nobody has seen them; None if no code would run.
     """
     now, named = ledger.now, None if unseen is None else plain_json(unseen)
-    row = ledger.transaction.one(
+    row = ledger.transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608 - column names are ours
         "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
         "AND network = :network AND coalesce(unseen, '-') = :unseen AND coalesce(agent_id, '') = :agent_id",
@@ -204,11 +207,11 @@ def put_question(
             # The agent was shown too.
             "agent_id": execution.agent_id or "",
         },
-    )
+    ).fetchone()
     if row is not None:
         approval = approval_row(row)
         ledger.audit("joined", "server", execution_id=execution.id, approval_id=approval.id)
-        ledger.transaction.hint(transitions.DEADLINES_TOPIC, approval.deadline)
+        ledger.transaction.hints.append(Hint(transitions.DEADLINES_TOPIC, approval.deadline))
     else:
         values = {
             "id": new_id("appr"),
@@ -248,10 +251,10 @@ def own_approval(
     transaction: Transaction, approval_id: str, user_id: str, project_id: str | None = None
 ) -> ApprovalRow:
     """A user's approval, or NotFound."""
-    row = transaction.one(
+    row = transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id",  # noqa: S608 - column names are ours
         {"id": approval_id},
-    )
+    ).fetchone()
     if row is None or row["user_id"] != user_id or project_id not in (None, row["project_id"]):
         raise NotFound(f"No approval {approval_id!r}.", hint="See `GET /my/approvals` for what waits.")
     return approval_row(row)
@@ -259,40 +262,40 @@ def own_approval(
 
 def pending_in_session(transaction: Transaction, session_id: str, user_id: str) -> list[ApprovalRow]:
     """A session's open questions, oldest first."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
         "AND status = 'pending' AND deadline > :now ORDER BY created_at, id",
         {"session_id": session_id, "user_id": user_id, "now": transaction.now},
-    )
+    ).fetchall()
     return [approval_row(row) for row in rows]
 
 
 def overdue_approvals(transaction: Transaction, project_id: str) -> list[ApprovalRow]:
     """Open questions of a project past their deadline, at most 200."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE status = 'pending' AND deadline <= :now "  # noqa: S608 - column names are ours
         "AND project_id = :project_id LIMIT 200",
         {"now": transaction.now, "project_id": project_id},
-    )
+    ).fetchall()
     return [approval_row(row) for row in rows]
 
 
 def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
     """The executions that wait for an approval, oldest first."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
         "AND status = 'AWAITING_APPROVAL' ORDER BY created_at, id",
         {"approval_id": approval_id},
-    )
+    ).fetchall()
     return [execution_row(row) for row in rows]
 
 
 def count_pending(transaction: Transaction, user_id: str) -> int:
     """The number of questions that wait for a user."""
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT count(*) AS waiting FROM approvals WHERE user_id = :user_id AND status = 'pending'",
         {"user_id": user_id},
-    )
+    ).fetchone()
     return row["waiting"] if row else 0
 
 
@@ -301,32 +304,32 @@ def count_refusals(
 ) -> int:
     """Number of times a person refused this call in a session. `agent_id`: count only this agent's."""
     # A write is the same call whatever it would replace: compare its own digest, not that of the question.
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT count(*) AS refusals FROM approvals AS a WHERE a.session_id = :session_id AND a.status = 'rejected' "
         "AND a.decided_at > :since AND (:agent_id IS NULL OR a.agent_id = :agent_id) "
         "AND (a.digest = :digest OR EXISTS (SELECT 1 FROM tool_executions AS x WHERE x.approval_id = a.id "
         "AND x.tool_name = 'write_file' AND x.request_digest = :digest))",
         {"session_id": session_id, "digest": digest, "agent_id": agent_id, "since": since},
-    )
+    ).fetchone()
     return row["refusals"] if row else 0
 
 
 def last_code_review(transaction: Transaction, project_id: str) -> str:
     """Creation time of the newest approved question that named unseen code; '' if a person approved none."""
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT created_at FROM approvals WHERE project_id = :project_id AND unseen IS NOT NULL "
         "AND status = 'approved' AND decided_by LIKE 'person:%' ORDER BY created_at DESC LIMIT 1",
         {"project_id": project_id},
-    )
+    ).fetchone()
     return row["created_at"] if row else ""
 
 
 def close_pending(ledger: Ledger, approval_id: str, after: ApprovalStatus) -> None:
     """Close a question if it is still open; a no-op for the second execution that joined it."""
-    row = ledger.transaction.one(
+    row = ledger.transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND status = 'pending'",  # noqa: S608 - column names are ours
         {"id": approval_id},
-    )
+    ).fetchone()
     if row is not None:
         close(ledger, approval_row(row), after, waiting=waiting_executions(ledger.transaction, approval_id))
 
@@ -361,7 +364,7 @@ def close(
     """Close an open question, or raise ConflictError if somebody else has."""
     reach = scope if after is ApprovalStatus.APPROVED else None
     ledger.changing("approvals", approval.id)
-    row = ledger.transaction.one(
+    row = ledger.transaction.execute(
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
         "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending' "
         "RETURNING *",
@@ -375,7 +378,7 @@ def close(
             "decided_from": decided_from,
             "id": approval.id,
         },
-    )
+    ).fetchone()
     if row is None:
         raise ConflictError("Somebody decided this approval first.", state="unknown")
     ledger.kept("approvals", row)
@@ -414,7 +417,7 @@ def close(
         grant=grant_id,
         **({} if decided_from is None else {"where": decided_from.value}),
     )
-    ledger.transaction.hint(approval_topic(approval.id), decided)
+    ledger.transaction.hints.append(Hint(approval_topic(approval.id), decided))
     return decided
 
 
@@ -426,7 +429,7 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
         "suggestions": plain_json(approval.suggestions),
     }
     del values["tool_ids"]
-    ledger.transaction.change(f"INSERT INTO approvals {placeholders(values)}", values)
+    ledger.transaction.execute(f"INSERT INTO approvals {placeholders(values)}", values)
     ledger.kept("approvals", values)
     ledger.event(
         ApprovalRequested(
@@ -457,31 +460,31 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
         risk=approval.risk_level.value,
         deadline=approval.deadline,
     )
-    ledger.transaction.hint(transitions.DEADLINES_TOPIC, approval.deadline)
+    ledger.transaction.hints.append(Hint(transitions.DEADLINES_TOPIC, approval.deadline))
 
 
 def _with_tools(transaction: Transaction, approval: ApprovalRow) -> ApprovalRow:
-    rows = transaction.all(
+    rows = transaction.execute(
         "SELECT id FROM tool_executions WHERE approval_id = :id ORDER BY created_at, id", {"id": approval.id}
-    )
+    ).fetchall()
     return approval._replace(tool_ids=tuple(row["id"] for row in rows))
 
 
 def _keep_text(transaction: Transaction, approval_id: str, user_id: str, text: str) -> None:
     """Keep the text a write would replace, if there is room."""
-    transaction.change(
+    transaction.execute(
         "DELETE FROM replaced_texts WHERE created_at < :before",
         {"before": later(transaction.now, -TEXT_SECONDS)},
     )
     if _kept_characters(transaction, user_id) + len(text) > MAX_TEXT_CHARACTERS:
-        transaction.change(
+        transaction.execute(
             "DELETE FROM replaced_texts WHERE user_id = :user_id AND approval_id NOT IN "
             "(SELECT id FROM approvals WHERE user_id = :user_id AND status = 'pending')",
             {"user_id": user_id},
         )
         if _kept_characters(transaction, user_id) + len(text) > MAX_TEXT_CHARACTERS:
             return
-    transaction.change(
+    transaction.execute(
         "INSERT INTO replaced_texts (approval_id, user_id, size, text, created_at) "
         "VALUES (:approval_id, :user_id, :size, :text, :now)",
         {"approval_id": approval_id, "user_id": user_id, "size": len(text), "text": text, "now": transaction.now},
@@ -489,7 +492,7 @@ def _keep_text(transaction: Transaction, approval_id: str, user_id: str, text: s
 
 
 def _kept_characters(transaction: Transaction, user_id: str) -> int:
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT coalesce(sum(size), 0) AS kept FROM replaced_texts WHERE user_id = :user_id", {"user_id": user_id}
-    )
+    ).fetchone()
     return row["kept"] if row else 0

@@ -75,11 +75,11 @@ class Audit:
         def work(transaction: Transaction) -> tuple[list[AuditRecord], int]:
             count = _head(transaction, project_id)[1]
             last = count if before is None else min(count, before - 1)
-            rows = transaction.all(
+            rows = transaction.execute(
                 f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq BETWEEN 1 AND :last "  # noqa: S608 - column names are ours
                 "ORDER BY seq DESC LIMIT :limit",
                 {"project_id": project_id, "last": last, "limit": limit},
-            )
+            ).fetchall()
             return [audit_record(row) for row in rows], count
 
         return await self._database.read(work)
@@ -90,7 +90,9 @@ class Audit:
         def work(transaction: Transaction) -> list[str]:
             tables = ["feeds", "audit", *(table for table in NOT_COVERED if table != "projects")]
             named = " UNION ".join(f"SELECT project_id FROM {table}" for table in tables)  # noqa: S608 - our own names
-            rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
+            rows = transaction.execute(
+                f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id"  # noqa: S608 - our own names
+            ).fetchall()
             return [row["project_id"] for row in rows]
 
         fault = await self._fault(_file_fault)
@@ -157,7 +159,9 @@ class _Proof:
 
     def begin(self, transaction: Transaction) -> None:
         head, count, last = _head(transaction, self.project_id)
-        if transaction.one("SELECT 1 FROM audit WHERE project_id = :id AND seq < 1", {"id": self.project_id}):
+        if transaction.execute(
+            "SELECT 1 FROM audit WHERE project_id = :id AND seq < 1", {"id": self.project_id}
+        ).fetchone():
             raise _Fault("a record was added before the first one")
         if last > count:
             self.position, self.head = count, head
@@ -193,7 +197,7 @@ class _Proof:
         self._catch_up(transaction)
         for name in list(islice(self._unmet, PIECE)):
             table, _, row_id = name.partition("/")
-            row = transaction.one(f"SELECT * FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - checked when it was covered
+            row = transaction.execute(f"SELECT * FROM {table} WHERE id = :id", {"id": row_id}).fetchone()  # noqa: S608 - checked when it was covered
             self._check_row(table, row_id, None if row is None else row_digest(table, row))
         return bool(self._unmet)
 
@@ -258,7 +262,7 @@ class _Proof:
             raise _Fault(f"the row {row_id!r} of {table} was changed")
 
     def _check_head(self, transaction: Transaction) -> None:
-        feed = transaction.one("SELECT * FROM feeds WHERE project_id = :id", {"id": self.project_id})
+        feed = transaction.execute("SELECT * FROM feeds WHERE project_id = :id", {"id": self.project_id}).fetchone()
         count = feed["audit_seq"] if feed else 0
         if self.position != count:
             raise _Fault(f"record {self.position + 1} of {count} is missing")
@@ -270,10 +274,10 @@ class _Proof:
 
 def _file_fault(transaction: Transaction) -> str | None:
     """What SQLite finds wrong with the file: rows are read through indexes, which must show all there is."""
-    (told,) = transaction.all("PRAGMA integrity_check(1)")
+    (told,) = transaction.execute("PRAGMA integrity_check(1)").fetchall()
     if told["integrity_check"] != "ok":
         return f"the file is not sound: {told['integrity_check']}"
-    found, own = objects(transaction.all), own_objects()
+    found, own = objects(transaction.execute), own_objects()
     for name in sorted(found.keys() | own.keys()):
         if found.get(name) != own.get(name):
             return f"the {name} is not as this server made it"
@@ -290,18 +294,22 @@ def _heads_fault(transaction: Transaction) -> str | None:
 
 
 def _after(transaction: Transaction, project_id: str, after: int, limit: int) -> list[AuditRecord]:
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {AUDIT_COLUMNS} FROM audit WHERE project_id = :project_id AND seq > :after "  # noqa: S608 - column names are ours
         "ORDER BY seq LIMIT :limit",
         {"project_id": project_id, "after": after, "limit": limit},
-    )
+    ).fetchall()
     return [audit_record(row) for row in rows]
 
 
 def _head(transaction: Transaction, project_id: str) -> tuple[str, int, int]:
     """The hash and number the project remembers, and the number of the last record there is."""
-    row = transaction.one("SELECT audit_hash, audit_seq FROM feeds WHERE project_id = :id", {"id": project_id})
-    last = transaction.one("SELECT coalesce(max(seq), 0) AS seq FROM audit WHERE project_id = :id", {"id": project_id})
+    row = transaction.execute(
+        "SELECT audit_hash, audit_seq FROM feeds WHERE project_id = :id", {"id": project_id}
+    ).fetchone()
+    last = transaction.execute(
+        "SELECT coalesce(max(seq), 0) AS seq FROM audit WHERE project_id = :id", {"id": project_id}
+    ).fetchone()
     found = last["seq"] if last else 0
     return (row["audit_hash"], row["audit_seq"], found) if row else ("", 0, found)
 

@@ -8,14 +8,13 @@ another message it is a conflict, and nothing is stored.
 import hashlib
 from dataclasses import dataclass
 
-from byleave.protocol.approvals import canonical_json
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
 from byleave.protocol.states import AgentMode, RunState
-from byleave.protocol.wire import new_id
+from byleave.protocol.wire import canonical_json, new_id
 
-from .database import Database, Row, Transaction
+from .database import Database, Hint, Row, Transaction
 from .ledger import Ledger, begin_chain
 from .records import MessageRow, ProjectRow, SessionRow, columns, message_row, placeholders, project_row, session_row
 from .transitions import RUNS_TOPIC
@@ -37,12 +36,12 @@ class MessageKey:
 
 def sent_before(transaction: Transaction, user_id: str, project_id: str, key: MessageKey) -> Row | None:
     """The message that was sent under this key: its id, session and run."""
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT message_keys.digest, message_keys.session_id AS asked_session, messages.id, messages.session_id, "
         "messages.run_id FROM message_keys JOIN messages ON messages.id = message_keys.message_id "
         "WHERE message_keys.project_id = :project_id AND message_keys.user_id = :user_id AND client_key = :key",
         {"project_id": project_id, "user_id": user_id, "key": key.key},
-    )
+    ).fetchone()
     # A sender who gave no session may have learned the one it opened by now.
     if row is not None and (
         row["digest"] != key.digest or key.session_id not in (row["asked_session"], row["session_id"])
@@ -57,7 +56,7 @@ def sent_before(transaction: Transaction, user_id: str, project_id: str, key: Me
 
 def remember(transaction: Transaction, user_id: str, project_id: str, key: MessageKey, message_id: str) -> None:
     """Store the key of a message."""
-    transaction.change(
+    transaction.execute(
         "INSERT INTO message_keys (project_id, user_id, client_key, digest, session_id, message_id) "
         "VALUES (:project_id, :user_id, :key, :digest, :session_id, :message_id)",
         {
@@ -107,7 +106,7 @@ class Chat:
                 return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
             values = project._asdict()
-            transaction.change(f"INSERT INTO projects {placeholders(values)}", values)
+            transaction.execute(f"INSERT INTO projects {placeholders(values)}", values)
             begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
                 ledger.kept("projects", values)
@@ -133,10 +132,10 @@ class Chat:
 
     async def project(self, project_id: str) -> ProjectRow | None:
         def work(transaction: Transaction) -> ProjectRow | None:
-            row = transaction.one(
+            row = transaction.execute(
                 f"SELECT {PROJECT_COLUMNS} FROM projects WHERE id = :id",  # noqa: S608 - column names are ours
                 {"id": project_id},
-            )
+            ).fetchone()
             return project_row(row) if row else None
 
         return await self._database.read(work)
@@ -144,9 +143,11 @@ class Chat:
     async def remember_machine(self, project_id: str, workspace: str | None, isolation: str | None) -> None:
         """Store the workspace and isolation that the connected client declared."""
         await self._database.write(
-            lambda transaction: transaction.change(
-                "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",
-                {"workspace": workspace, "isolation": isolation, "id": project_id},
+            lambda transaction: (
+                transaction.execute(
+                    "UPDATE projects SET workspace = :workspace, isolation = :isolation WHERE id = :id",
+                    {"workspace": workspace, "isolation": isolation, "id": project_id},
+                ).rowcount
             )
         )
 
@@ -175,11 +176,11 @@ class Chat:
 
     async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
         def work(transaction: Transaction) -> list[SessionRow]:
-            rows = transaction.all(
+            rows = transaction.execute(
                 f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
                 "ORDER BY created_at DESC, id LIMIT :limit",
                 {"project_id": project_id, "user_id": user_id, "limit": limit},
-            )
+            ).fetchall()
             return [session_row(row) for row in rows]
 
         return await self._database.read(work)
@@ -196,7 +197,7 @@ class Chat:
 
         def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
             load_session(transaction, session_id, user_id)
-            rows = transaction.all(
+            rows = transaction.execute(
                 f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608 - column names are ours
                 "AND position < :before ORDER BY position DESC LIMIT :limit",
                 {
@@ -204,7 +205,7 @@ class Chat:
                     "before": BEYOND if before is None else _position(transaction, session_id, before),
                     "limit": limit + 1,
                 },
-            )
+            ).fetchall()
             return [message_row(row) for row in reversed(rows[:limit])], len(rows) > limit
 
         return await self._database.read(work)
@@ -245,27 +246,27 @@ class Chat:
                 if key is not None:
                     remember(transaction, user_id, project_id, key, message_id)
                 ledger.audit("message", sender, session=session.id, run=run_id, mode=mode.value, agent=agent)
-            transaction.hint(RUNS_TOPIC)
+            transaction.hints.append(Hint(RUNS_TOPIC))
             return Posted(message_id, session.id, run_id)
 
         return await self._database.write(work)
 
 
 def load_session(transaction: Transaction, session_id: str, user_id: str | None) -> SessionRow:
-    row = transaction.one(
+    row = transaction.execute(
         f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id",  # noqa: S608 - column names are ours
         {"id": session_id},
-    )
+    ).fetchone()
     if row is None or user_id not in (None, row["user_id"]):
         raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out to open a new one.")
     return session_row(row)
 
 
 def _position(transaction: Transaction, session_id: str, message_id: str) -> int:
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT position FROM messages WHERE id = :id AND session_id = :session_id",
         {"id": message_id, "session_id": session_id},
-    )
+    ).fetchone()
     if row is None:
         raise NotFound(f"No message {message_id!r} in this session.", hint="Leave `before` out for the newest.")
     return row["position"]
@@ -283,7 +284,7 @@ def add_message(
 ) -> str:
     """Store a message and tell the feed."""
     message_id = new_id("msg")
-    row = transaction.one(
+    row = transaction.execute(
         "INSERT INTO messages (id, project_id, session_id, run_id, role, content, position, created_at) VALUES "
         "(:id, :project_id, :session_id, :run_id, :role, :content, "
         "(SELECT coalesce(max(position), 0) + 1 FROM messages WHERE session_id = :session_id), :now) RETURNING *",
@@ -296,7 +297,7 @@ def add_message(
             "content": content,
             "now": transaction.now,
         },
-    )
+    ).fetchone()
     if row is not None:
         ledger.kept("messages", row)
     ledger.event(
@@ -324,10 +325,10 @@ def _title(content: str) -> str:
 
 def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
     """Oldest first."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {PROJECT_COLUMNS} FROM projects WHERE user_id = :user_id ORDER BY created_at, id",  # noqa: S608 - column names are ours
         {"user_id": user_id},
-    )
+    ).fetchall()
     return [project_row(row) for row in rows]
 
 
@@ -335,7 +336,7 @@ def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRo
     """Insert a session that begins now, unless one with its id exists."""
     session = session._replace(created_at=transaction.now)
     values = session._asdict()
-    if transaction.change(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values):
+    if transaction.execute(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values).rowcount:
         ledger.kept("sessions", values)
         ledger.audit("session_created", actor, session=session.id)
     return session
@@ -350,7 +351,7 @@ def _add_run(
     mode: AgentMode,
     agent: str,
 ) -> None:
-    row = transaction.one(
+    row = transaction.execute(
         "INSERT INTO runs (id, project_id, session_id, user_id, agent, mode, state, prompt, fence, attempts, position, "
         "created_at, updated_at) VALUES "
         "(:id, :project_id, :session_id, :user_id, :agent, :mode, :state, :prompt, 0, 0, "
@@ -366,7 +367,7 @@ def _add_run(
             "prompt": prompt,
             "now": transaction.now,
         },
-    )
+    ).fetchone()
     if row is not None:
         ledger.kept("runs", row)
     ledger.event(RunChanged(timestamp=transaction.now, session_id=session.id, run_id=run_id, state=RunState.READY))
@@ -374,15 +375,15 @@ def _add_run(
 
 def workspace_of(transaction: Transaction, project_id: str) -> str | None:
     """The directory of a project's last client."""
-    row = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
+    row = transaction.execute("SELECT workspace FROM projects WHERE id = :id", {"id": project_id}).fetchone()
     return row["workspace"] if row else None
 
 
 def projects_in_same_workspace(transaction: Transaction, user_id: str, project_id: str) -> list[tuple[str, str | None]]:
     """Ids and workspaces of the project and of the user's others whose last client was in the same directory."""
-    rows = transaction.all(
+    rows = transaction.execute(
         "SELECT id, workspace FROM projects WHERE user_id = :user_id AND (id = :project_id OR workspace = "
         "(SELECT workspace FROM projects WHERE id = :project_id)) ORDER BY id",
         {"user_id": user_id, "project_id": project_id},
-    )
+    ).fetchall()
     return [(row["id"], row["workspace"]) for row in rows]

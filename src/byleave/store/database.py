@@ -5,7 +5,7 @@ SQL is written once, with `:name` parameters and in the part of the language bot
 differences are methods here. Work must not touch the event loop, and must not keep the transaction.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -44,37 +44,43 @@ class Batch:
     """Digest of all projects' heads as this process wrote it last; empty before its first commit."""
 
 
-class Transaction(Protocol):
+class Cursor(Protocol):
+    """The result of a statement."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Row | None: ...
+
+    def fetchall(self) -> Sequence[Row]: ...
+
+
+class Execute(Protocol):
+    """Executes one statement."""
+
+    def __call__(self, sql: str, parameters: Mapping[str, Any] = ..., /) -> Cursor: ...
+
+
+class ExecuteMany(Protocol):
+    """Executes one statement for each set of parameters."""
+
+    def __call__(self, sql: str, parameters: Iterable[Mapping[str, Any]], /) -> object: ...
+
+
+@dataclass(slots=True)
+class Transaction:
     """One open transaction."""
 
-    @property
-    def batch(self) -> Batch:
-        """Additions of this commit's ledgers so far."""
-        ...
-
-    @property
-    def now(self) -> str:
-        """The database's clock at the start of this transaction."""
-        ...
-
-    @property
-    def seal_keys(self) -> tuple[bytes, ...]:
-        """Keys of the audit chains' seals: the first one seals, the others are earlier keys that are still accepted."""
-        ...
-
-    def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None: ...
-
-    def all(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Row]: ...
-
-    def change(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
-        """Execute and return the number of rows changed."""
-        ...
-
-    def change_many(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> None: ...
-
-    def hint(self, topic: str, fact: object | None = None) -> None:
-        """Send a hint once this has committed; none is sent otherwise."""
-        ...
+    execute: Execute
+    executemany: ExecuteMany
+    now: str
+    """The database's clock at the start of this transaction."""
+    seal_keys: tuple[bytes, ...] = ()
+    """Keys of the audit chains' seals: the first one seals, the others are earlier keys that are still accepted."""
+    batch: Batch = field(default_factory=Batch)
+    """Additions of this commit's ledgers so far."""
+    hints: list[Hint] = field(default_factory=list[Hint])
+    """Sent once this has committed, and not otherwise."""
 
 
 class Database(Protocol):

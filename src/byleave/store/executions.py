@@ -123,14 +123,14 @@ class Executions:
         wanted = set(paths)
 
         def work(transaction: Transaction) -> dict[str, str]:
-            root = transaction.one("SELECT workspace FROM projects WHERE id = :id", {"id": project_id})
+            root = transaction.execute("SELECT workspace FROM projects WHERE id = :id", {"id": project_id}).fetchone()
             prefix = f"{root['workspace'].rstrip('/')}/" if root and root["workspace"] else None
-            rows = transaction.all(
+            rows = transaction.execute(
                 "SELECT tool_params, completed_at FROM tool_executions WHERE project_id = :project_id "
                 "AND tool_name = 'write_file' AND risk_level <> 'LOW' AND status = 'COMPLETED' "
                 "ORDER BY approved_at DESC LIMIT :limit",
                 {"project_id": project_id, "limit": WRITES_LOOKED_AT},
-            )
+            ).fetchall()
             found: dict[str, str] = {}
             for row in rows:
                 path = json.loads(row["tool_params"]).get("path")
@@ -162,7 +162,9 @@ class Executions:
         return [(row["project_id"], row["client_id"]) for row in rows]
 
     async def _rows(self, sql: str) -> list[Row]:
-        return await self._database.read(lambda transaction: list(transaction.all(sql, {"now": transaction.now})))
+        return await self._database.read(
+            lambda transaction: list(transaction.execute(sql, {"now": transaction.now}).fetchall())
+        )
 
     async def pending(self, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
         """Calls that wait for an inspection, except by a client in `elsewhere`."""
@@ -187,11 +189,11 @@ class Executions:
         """Dispatch all approved calls that waited for a client to this one, in order."""
 
         def look(transaction: Transaction) -> list[tuple[str, int]]:
-            rows = transaction.all(
+            rows = transaction.execute(
                 "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608 - made of our own words alone
                 f"AND {OPEN} AND status = 'APPROVED' ORDER BY approved_at, created_at, id",
                 {"project_id": project_id},
-            )
+            ).fetchall()
             return [(row["id"], row["size"] or 0) for row in rows]
 
         def work(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
@@ -275,7 +277,7 @@ class Executions:
                 raise given_to_another(execution)
             if execution.status is not ExecutionStatus.EXECUTING or sequence < execution.output_seq:
                 return False
-            transaction.change(
+            transaction.execute(
                 "UPDATE tool_executions SET output_seq = :next WHERE id = :id",
                 {"next": sequence + 1, "id": execution_id},
             )
@@ -311,13 +313,15 @@ class Executions:
         """Count the waiting executions, questions and runs."""
 
         def work(transaction: Transaction) -> Depths:
-            client = transaction.one(
+            client = transaction.execute(
                 f"SELECT count(*) AS waiting FROM tool_executions WHERE {OPEN} AND status = 'APPROVED'"  # noqa: S608 - made of our own words alone
-            )
-            approval = transaction.one("SELECT count(*) AS waiting FROM approvals WHERE status = 'pending'")
-            runs = transaction.all(
+            ).fetchone()
+            approval = transaction.execute(
+                "SELECT count(*) AS waiting FROM approvals WHERE status = 'pending'"
+            ).fetchone()
+            runs = transaction.execute(
                 "SELECT state, count(*) AS runs FROM runs WHERE state IN ('READY', 'RUNNING', 'WAITING') GROUP BY state"
-            )
+            ).fetchall()
             return Depths(
                 client["waiting"] if client else 0,
                 approval["waiting"] if approval else 0,
@@ -347,10 +351,10 @@ def own_execution(
 ) -> ExecutionRow:
     """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
     # The query names the owner, so that another user's row is not even read.
-    row = transaction.one(
+    row = transaction.execute(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
         {"id": execution_id, "user_id": user_id},
-    )
+    ).fetchone()
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
     if ledger is not None:
@@ -361,11 +365,11 @@ def own_execution(
 def overdue_projects(transaction: Transaction, spared: frozenset[str] | None) -> list[str]:
     """Projects with an execution or a question past its deadline."""
     due, names = _due(spared)
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT project_id FROM tool_executions WHERE deadline <= :now AND {due} "  # noqa: S608 - made of our own words alone
         "UNION SELECT project_id FROM approvals WHERE status = 'pending' AND deadline <= :now",
         {"now": transaction.now, **names},
-    )
+    ).fetchall()
     return [row["project_id"] for row in rows]
 
 
@@ -375,22 +379,22 @@ def overdue_executions(transaction: Transaction, spared: frozenset[str] | None, 
     `spared`: clients whose running executions are left out; None for all clients.
     """
     due, names = _due(spared)
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND deadline <= :now "  # noqa: S608 - column names are ours
         f"AND {due} ORDER BY deadline LIMIT 200",
         {"now": transaction.now, "project_id": project_id, **names},
-    )
+    ).fetchall()
     return [execution_row(row) for row in rows]
 
 
 def next_deadline(transaction: Transaction, spared: frozenset[str] | None) -> str | None:
     """The next deadline of an execution or a question."""
     due, names = _due(spared)
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT min(deadline) AS deadline FROM (SELECT min(deadline) AS deadline FROM tool_executions "  # noqa: S608 - made of our own words alone
         f"WHERE {due} UNION ALL SELECT min(deadline) AS deadline FROM approvals WHERE status = 'pending') AS open",
         names,
-    )
+    ).fetchone()
     return row["deadline"] if row else None
 
 
@@ -413,10 +417,10 @@ def cancel_run_calls(
     transaction: Transaction, run_id: str, actor: str, connected: frozenset[str] | None = None
 ) -> list[ExecutionRow]:
     """Cancel every call a run has open."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {OPEN}",  # noqa: S608 - column names are ours
         {"run_id": run_id},
-    )
+    ).fetchall()
     return [_cancel(transaction, execution_row(row), actor, connected) for row in rows]
 
 
@@ -430,7 +434,7 @@ def _cancel(
         if execution.status is ExecutionStatus.EXECUTING:
             if connected is not None and execution.client_id not in connected:
                 return _end_cancelled(ledger, execution, actor)
-            transaction.change(
+            transaction.execute(
                 "UPDATE tool_executions SET cancel_requested = :yes WHERE id = :id", {"yes": True, "id": execution.id}
             )
             transitions.signal_cancel(ledger, execution)
@@ -477,15 +481,15 @@ def _count(transaction: Transaction, wanted: HistoryFilter) -> tuple[int, bool]:
     """The number of those that fit among the user's newest; True if these are all."""
     where, values = _filters(wanted)
     seen = FILTERED if len(values) > 1 else "1"  # without a filter the index alone is read
-    row = transaction.one(
+    row = transaction.execute(
         f"SELECT count(*) AS total FROM (SELECT {seen} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608
         f"{ORDER} LIMIT :most) WHERE {where}",
         {**values, "most": MOST_COUNTED},
-    )
-    beyond = transaction.one(
+    ).fetchone()
+    beyond = transaction.execute(
         f"SELECT 1 FROM tool_executions WHERE user_id = :user_id {ORDER} LIMIT 1 OFFSET :most",  # noqa: S608
         {"user_id": wanted.user_id, "most": MOST_COUNTED},
-    )
+    ).fetchone()
     return row["total"] if row else 0, beyond is None
 
 
@@ -499,15 +503,15 @@ def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Executi
         values |= {"created_at": created_at, "last_id": last_id}
     newest = f"FROM tool_executions WHERE {beyond} {ORDER}"
     among = f"SELECT * FROM (SELECT {FILTERED} {newest} LIMIT :most) WHERE {where} {ORDER} LIMIT :limit"  # noqa: S608
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE id IN (SELECT id FROM ({among})) {ORDER}",  # noqa: S608
         {**values, "most": MOST_LOOKED_THROUGH, "limit": wanted.limit + 1},
-    )
+    ).fetchall()
     page = [execution_row(row) for row in rows[: wanted.limit]]
     if len(rows) > wanted.limit:
         return page, f"{page[-1].created_at}~{page[-1].id}"
     end = {**values, "most": MOST_LOOKED_THROUGH - 1}
-    last = transaction.one(f"SELECT created_at, id {newest} LIMIT 1 OFFSET :most", end)
+    last = transaction.execute(f"SELECT created_at, id {newest} LIMIT 1 OFFSET :most", end).fetchone()
     return page, f"{last['created_at']}~{last['id']}" if last else None
 
 
@@ -611,11 +615,11 @@ class Undos:
 def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -> set[str]:
     """Actions that the chain has recorded for one request."""
     write_batch(transaction)
-    rows = transaction.all(
+    rows = transaction.execute(
         "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
         "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "
         "AND action IN ('undo_requested', 'undone', 'undo_failed')",
         {"project_id": execution.project_id, "id": execution.id, "look_back": LOOK_BACK},
-    )
+    ).fetchall()
     found = ((row["action"], cast("dict[str, Any]", json.loads(row["detail"]))) for row in rows)
     return {action for action, detail in found if detail.get("request_id") == request_id}

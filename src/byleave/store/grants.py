@@ -94,7 +94,7 @@ class Grants:
         """A user's grants in force (or all), newest first, and the time of the query."""
 
         def work(transaction: Transaction) -> tuple[list[GrantRow], str]:
-            rows = transaction.all(
+            rows = transaction.execute(
                 f"SELECT {GRANT_COLUMNS} FROM grants WHERE user_id = :user_id "  # noqa: S608 - column names are ours
                 "AND (:session_id IS NULL OR session_id = :session_id) "
                 "AND (:project_id IS NULL OR project_id = :project_id) "
@@ -108,7 +108,7 @@ class Grants:
                     "now": transaction.now,
                     "most": MOST_LISTED,
                 },
-            )
+            ).fetchall()
             return [grant_row(row) for row in rows], transaction.now
 
         return await self._database.read(work)
@@ -117,10 +117,10 @@ class Grants:
         """Revoke a grant. Calls it has already let run go on."""
 
         def work(transaction: Transaction) -> tuple[GrantRow, str]:
-            row = transaction.one(
+            row = transaction.execute(
                 f"SELECT {GRANT_COLUMNS} FROM grants WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
                 {"id": grant_id, "user_id": user_id},
-            )
+            ).fetchone()
             if row is None:
                 raise NotFound(f"No grant {grant_id!r}.", hint="See `GET /my/grants` for yours.")
             grant, now = grant_row(row), transaction.now
@@ -131,10 +131,10 @@ class Grants:
             revoked = grant._replace(revoked_at=now, revoked_by=actor)
             with Ledger(transaction, grant.project_id) as ledger:
                 ledger.changing("grants", grant_id)
-                row = transaction.one(
+                row = transaction.execute(
                     "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
                     {"now": now, "actor": actor, "id": grant_id},
-                )
+                ).fetchone()
                 if row is not None:
                     ledger.kept("grants", row)
                 ledger.event(GrantChanged(timestamp=now, grant=revoked.to_wire(now)))
@@ -149,10 +149,10 @@ class Grants:
 
 def count_active(transaction: Transaction, session_id: str) -> int:
     """The number of grants in force in a session."""
-    row = transaction.one(
+    row = transaction.execute(
         f"SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND {ACTIVE}",  # noqa: S608 - made of our own words alone
         {"session_id": session_id, "now": transaction.now},
-    )
+    ).fetchone()
     return row["active"] if row else 0
 
 
@@ -183,7 +183,7 @@ def save_grant(
         "scope": grant.scope.value,
         "rule": grant.rule.model_dump_json() if grant.rule else None,
     }
-    ledger.transaction.change(f"INSERT INTO grants {placeholders(values)}", values)
+    ledger.transaction.execute(f"INSERT INTO grants {placeholders(values)}", values)
     ledger.kept("grants", values)
     ledger.event(GrantChanged(timestamp=now, grant=grant.to_wire(now)))
     ledger.audit(
@@ -205,7 +205,7 @@ def active_grants(
 ) -> list[GrantRow]:
     """A session's grants in force, narrower ones first. `agent_id`: only those given to this agent; empty if it has
     none."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
         f"AND in_chat = :in_chat AND {ACTIVE} AND (:agent_id IS NULL OR EXISTS ("
         "SELECT 1 FROM approvals AS a WHERE a.id = grants.approval_id AND coalesce(a.agent_id, '') = :agent_id)) "
@@ -218,17 +218,17 @@ def active_grants(
             "agent_id": agent_id,
             "now": transaction.now,
         },
-    )
+    ).fetchall()
     return [grant_row(row) for row in rows]
 
 
 def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
     """Count one use, or raise ConflictError when the grant has ended."""
     ledger.changing("grants", grant.id)
-    row = ledger.transaction.one(
+    row = ledger.transaction.execute(
         f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608 - column names are ours
         {"id": grant.id, "now": ledger.now},
-    )
+    ).fetchone()
     if row is None:
         raise ConflictError("This grant ended a moment ago.", state="ended")
     ledger.kept("grants", row)
@@ -240,9 +240,9 @@ def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
 
 def agent_at_work(transaction: Transaction, session_id: str) -> str | None:
     """The agent of a session's newest run; None where none of the chat's agents works."""
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT agent FROM runs WHERE session_id = :id ORDER BY position DESC LIMIT 1", {"id": session_id}
-    )
+    ).fetchone()
     return row["agent"] if row else None
 
 
@@ -253,22 +253,22 @@ def calls_without_question(
 
     Ordered by their approval: a call may have waited long before it.
     """
-    return transaction.all(
+    return transaction.execute(
         "SELECT x.tool_name, x.tool_params, x.approved_at, x.risk_level, g.rule FROM tool_executions AS x "
         "LEFT JOIN grants AS g ON g.id = substr(x.approved_by, 7) WHERE x.project_id = :project_id "
         "AND x.tool_name = :tool AND x.risk_level <> 'LOW' AND x.approved_at >= :since "
         "AND substr(x.approved_by, 1, 7) <> 'person:' ORDER BY x.approved_at DESC LIMIT :most",
         {"project_id": project_id, "tool": tool, "since": since, "most": most},
-    )
+    ).fetchall()
 
 
 def commands_under_class_grants(transaction: Transaction, project_id: str) -> Sequence[Row]:
     """Commands that a grant for a class approved and that have not ended."""
-    return transaction.all(
+    return transaction.execute(
         "SELECT x.tool_name, x.tool_params FROM tool_executions AS x JOIN grants AS g "
         "ON g.id = substr(x.approved_by, 7) WHERE x.project_id = :project_id "
         "AND x.status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING') "
         "AND x.status IN ('APPROVED', 'EXECUTING') AND x.tool_name = 'execute_command' "
         "AND x.approved_by LIKE 'grant:%' AND g.rule IS NOT NULL",
         {"project_id": project_id},
-    )
+    ).fetchall()

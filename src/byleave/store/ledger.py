@@ -27,10 +27,9 @@ from typing import Any, cast
 import structlog
 from pydantic import BaseModel
 
-from byleave.protocol.approvals import plain_json
-from byleave.protocol.wire import JsonObject
+from byleave.protocol.wire import JsonObject, plain_json
 
-from .database import Database, Head, Row, Transaction
+from .database import Database, Head, Hint, Row, Transaction
 from .records import AuditRecord, StoredEvent, placeholders
 
 log = structlog.stdlib.get_logger(__name__)
@@ -115,7 +114,7 @@ def is_sealed(transaction: Transaction, project_id: str, feed: Row) -> bool:
 
 def begin_chain(transaction: Transaction, project_id: str) -> None:
     """Insert a project's counter row, before its first record."""
-    transaction.change(
+    transaction.execute(
         "INSERT INTO feeds (project_id, seq, audit_seq, audit_hash, audit_seal) VALUES (:id, 0, 0, :genesis, :seal)",
         {"id": project_id, "genesis": GENESIS, "seal": seal(transaction.seal_keys[0], project_id, 0, GENESIS)},
     )
@@ -123,13 +122,13 @@ def begin_chain(transaction: Transaction, project_id: str) -> None:
 
 def heads_of_all(transaction: Transaction) -> str:
     """Digest of the set of all heads, independent of their order."""
-    feeds = transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds")
+    feeds = transaction.execute("SELECT project_id, audit_seq, audit_hash FROM feeds").fetchall()
     return _sum(_weight(feed["project_id"], feed["audit_seq"], feed["audit_hash"]) for feed in feeds)
 
 
 def sealed_value(transaction: Transaction, name: str = HEADS) -> str | None:
     """A value that this server sealed, now or with the secret before; None if there is none, or somebody else's."""
-    row = transaction.one("SELECT value, seal FROM seals WHERE name = :name", {"name": name})
+    row = transaction.execute("SELECT value, seal FROM seals WHERE name = :name", {"name": name}).fetchone()
     if row is None or row["seal"] not in (seal(key, name, 0, row["value"]) for key in transaction.seal_keys):
         return None
     return row["value"]
@@ -145,7 +144,7 @@ def _sum(numbers: Iterable[int]) -> str:
 
 
 def _seal_heads(transaction: Transaction, value: str) -> None:
-    transaction.change(
+    transaction.execute(
         "INSERT INTO seals (name, value, seal) VALUES (:name, :value, :seal) "
         "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal",
         {"name": HEADS, "value": value, "seal": seal(transaction.seal_keys[0], HEADS, 0, value)},
@@ -156,10 +155,10 @@ def rows_of(transaction: Transaction, table: str, project_id: str, after: str = 
     """Yield a project's rows by id, loaded one at a time: one may be as large as a file."""
     project = "id" if table == "projects" else "project_id"
     beyond = ">" if after else ">="
-    while row := transaction.one(
+    while row := transaction.execute(
         f"SELECT * FROM {table} WHERE {project} = :project_id AND id {beyond} :after ORDER BY id LIMIT 1",  # noqa: S608 - made of our own words alone
         {"project_id": project_id, "after": after},
-    ):
+    ).fetchone():
         after, beyond = row["id"], ">"
         yield row
 
@@ -167,7 +166,7 @@ def rows_of(transaction: Transaction, table: str, project_id: str, after: str = 
 def adopt(transaction: Transaction) -> None:
     """Add every row to its project's chain: for a record that is new, or older than chains that cover rows."""
     _seal_heads(transaction, heads_of_all(transaction))
-    for feed in transaction.all("SELECT project_id, audit_seq, audit_hash FROM feeds"):
+    for feed in transaction.execute("SELECT project_id, audit_seq, audit_hash FROM feeds").fetchall():
         project_id = feed["project_id"]
         _reseal(transaction, feed)
         rows = ((table, row) for table in NOT_COVERED for row in rows_of(transaction, table, project_id))
@@ -189,19 +188,19 @@ def seal_together(transaction: Transaction) -> None:
     That seal goes, and each chain says that this was done: once, so that nobody can have an older head sealed by making
     the record look like an old one again.
     """
-    ids = (row["id"].encode() for row in transaction.all("SELECT id FROM projects"))
+    ids = (row["id"].encode() for row in transaction.execute("SELECT id FROM projects").fetchall())
     if sealed_value(transaction, PROJECTS) == _sum(int.from_bytes(hashlib.sha256(each).digest()) for each in ids):
         _seal_heads(transaction, heads_of_all(transaction))
-        for feed in transaction.all("SELECT project_id FROM feeds"):
+        for feed in transaction.execute("SELECT project_id FROM feeds").fetchall():
             with Ledger(transaction, feed["project_id"]) as ledger:
                 ledger.audit(JOINED, "server")
         write_batch(transaction)
-    transaction.change("DELETE FROM seals WHERE name = :name", {"name": PROJECTS})
+    transaction.execute("DELETE FROM seals WHERE name = :name", {"name": PROJECTS})
 
 
 def reseal(transaction: Transaction) -> None:
     """Seal with the current key the heads that an earlier key sealed."""
-    for feed in transaction.all("SELECT project_id, audit_seq, audit_hash, audit_seal FROM feeds"):
+    for feed in transaction.execute("SELECT project_id, audit_seq, audit_hash, audit_seal FROM feeds").fetchall():
         if is_sealed(transaction, feed["project_id"], feed):
             _reseal(transaction, feed)
     value = sealed_value(transaction)
@@ -211,7 +210,7 @@ def reseal(transaction: Transaction) -> None:
 
 def _reseal(transaction: Transaction, feed: Row) -> None:
     project_id, key = feed["project_id"], transaction.seal_keys[0]
-    transaction.change(
+    transaction.execute(
         "UPDATE feeds SET audit_seal = :seal WHERE project_id = :id",
         {"seal": seal(key, project_id, feed["audit_seq"], feed["audit_hash"]), "id": project_id},
     )
@@ -287,7 +286,7 @@ class Ledger:
         name = f"{table}/{row_id}"
         if name in self._rows or name in self._was:
             return
-        row = self.transaction.one(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id})  # noqa: S608 - our own names
+        row = self.transaction.execute(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id}).fetchone()  # noqa: S608 - our own names
         if row is not None:
             self.found(table, row)
 
@@ -318,7 +317,7 @@ class Ledger:
             sent.append(event)
             batch.events.append({**event._asdict(), "payload": stored, "created_at": self.now})
         if sent:
-            transaction.hint(feed_topic(project_id), tuple(sent))
+            transaction.hints.append(Hint(feed_topic(project_id), tuple(sent)))
         if links:
             batch.links.extend(map(AuditRecord._asdict, links))
             batch.sealed.setdefault(project_id, head)
@@ -330,10 +329,10 @@ class Ledger:
     def _load_head(self) -> Head:
         """Read the head. Nobody else changes it before this transaction ends."""
         transaction, project_id = self.transaction, self._project_id
-        feed = transaction.one(
+        feed = transaction.execute(
             "SELECT seq, audit_seq, audit_hash, audit_seal FROM feeds WHERE project_id = :project_id",
             {"project_id": project_id},
-        )
+        ).fetchone()
         if feed is None:
             raise LookupError(f"project {project_id!r} has no feed")
         # All heads are looked at by the first ledger that adds to the batch.
@@ -374,17 +373,17 @@ def write_batch(transaction: Transaction) -> None:
     """Write the events and links that ledgers have added, and the heads they lead to."""
     batch, key = transaction.batch, transaction.seal_keys[0] if transaction.seal_keys else b""
     if batch.events:
-        transaction.change_many(INSERT_EVENT, batch.events)
+        transaction.executemany(INSERT_EVENT, batch.events)
         batch.events = []
     if batch.links:
-        transaction.change_many(INSERT_LINK, batch.links)
+        transaction.executemany(INSERT_LINK, batch.links)
         batch.links = []
     for project_id, head in batch.heads.items():
         values: dict[str, Any] = {"project_id": project_id, **head._asdict()}
         if project_id in batch.sealed:
             values["audit_seal"] = seal(key, project_id, head.audit_seq, head.audit_hash)
         assignments = ", ".join(f"{name} = :{name}" for name in values if name != "project_id")
-        transaction.change(f"UPDATE feeds SET {assignments} WHERE project_id = :project_id", values)  # noqa: S608 - our own names
+        transaction.execute(f"UPDATE feeds SET {assignments} WHERE project_id = :project_id", values)  # noqa: S608 - our own names
     if batch.sealed:
         changes = (
             _weight(project_id, now.audit_seq, now.audit_hash) - _weight(project_id, was.audit_seq, was.audit_hash)
@@ -411,7 +410,7 @@ class Feed:
         """The number of the newest event."""
 
         def work(transaction: Transaction) -> int:
-            row = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+            row = transaction.execute("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id}).fetchone()
             return row["seq"] if row else 0
 
         return await self._database.read(work)
@@ -428,10 +427,10 @@ class Feed:
             low, high = _span(transaction, project_id)
             while low < high:
                 middle = (low + high + 1) // 2
-                event = transaction.one(
+                event = transaction.execute(
                     "SELECT created_at FROM events WHERE project_id = :project_id AND seq = :seq",
                     {"project_id": project_id, "seq": middle},
-                )
+                ).fetchone()
                 low, high = (middle, high) if event and event["created_at"] < moment else (low, middle - 1)
             return low
 
@@ -444,12 +443,12 @@ class Feed:
         and True if there may be more."""
 
         def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool]:
-            heads = transaction.all(
+            heads = transaction.execute(
                 "SELECT e.seq, e.kind, e.target, e.ref, x.status "
                 "FROM events AS e LEFT JOIN tool_executions AS x ON x.id = e.ref "
                 "WHERE e.project_id = :project_id AND e.seq > :seq ORDER BY e.seq LIMIT :limit",
                 {"project_id": project_id, "seq": seq, "limit": limit},
-            )
+            ).fetchall()
             found: list[StoredEvent] = []
             characters = 0
             for head in heads:
@@ -466,9 +465,11 @@ class Feed:
 
 
 def _span(transaction: Transaction, project_id: str) -> tuple[int, int]:
-    feed = transaction.one("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id})
+    feed = transaction.execute("SELECT seq FROM feeds WHERE project_id = :id", {"id": project_id}).fetchone()
     head: int = feed["seq"] if feed else 0
-    oldest = transaction.one("SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id})
+    oldest = transaction.execute(
+        "SELECT min(seq) AS seq FROM events WHERE project_id = :id", {"id": project_id}
+    ).fetchone()
     return (head if oldest is None or oldest["seq"] is None else oldest["seq"] - 1), head
 
 
@@ -479,14 +480,16 @@ def _is_for(client_id: str | None, head: Row) -> bool:
 
 
 def _payload(transaction: Transaction, project_id: str, head: Row) -> str:
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT payload FROM events WHERE project_id = :project_id AND seq = :seq",
         {"project_id": project_id, "seq": head["seq"]},
-    )
+    ).fetchone()
     payload: str = row["payload"] if row else "{}"
     if head["kind"] not in SIGNALS:
         return payload
-    execution = transaction.one("SELECT true_params FROM tool_executions WHERE id = :id", {"id": head["ref"]})
+    execution = transaction.execute(
+        "SELECT true_params FROM tool_executions WHERE id = :id", {"id": head["ref"]}
+    ).fetchone()
     return _with_params(payload, execution["true_params"] if execution else None)
 
 

@@ -12,7 +12,7 @@ from byleave.protocol.events import MachinesChanged
 from byleave.protocol.overview import Machine
 from byleave.protocol.wire import later
 
-from .database import Database, Transaction
+from .database import Database, Hint, Transaction
 from .ledger import Ledger
 
 KEPT_SECONDS = 30 * 24 * 3600
@@ -43,27 +43,27 @@ class Machines:
 
         def work(transaction: Transaction) -> bool:
             now = transaction.now
-            rows = transaction.all(
+            rows = transaction.execute(
                 "SELECT token FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id "
                 "AND seen_at >= :old",
                 {"project_id": project_id, "client_id": client_id, "old": later(now, -KEPT_SECONDS)},
-            )
+            ).fetchall()
             known = {row["token"] for row in rows}
             keyed = any(one.startswith(KEY) for one in known)
             if known and speaker not in known and (keyed or (key is not None and token not in known)):
                 return False
             if key is not None and not keyed:
-                transaction.change(
+                transaction.execute(
                     "DELETE FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id",
                     {"project_id": project_id, "client_id": client_id},
                 )
-            transaction.change(
+            transaction.execute(
                 "INSERT INTO client_tokens (project_id, client_id, token, seen_at) "
                 "VALUES (:project_id, :client_id, :token, :now) ON CONFLICT (project_id, client_id, token) "
                 "DO UPDATE SET seen_at = excluded.seen_at",
                 {"project_id": project_id, "client_id": client_id, "token": speaker, "now": now},
             )
-            transaction.change(
+            transaction.execute(
                 "DELETE FROM client_tokens WHERE project_id = :project_id AND seen_at < :old",
                 {"project_id": project_id, "old": later(now, -KEPT_SECONDS)},
             )
@@ -81,11 +81,11 @@ class Machines:
         if claim in self._known:
             return True
         found = await self._database.read(
-            lambda transaction: transaction.one(
+            lambda transaction: transaction.execute(
                 "SELECT 1 FROM client_tokens WHERE project_id = :project_id AND client_id = :client_id "
                 "AND token = :token",
                 {"project_id": project_id, "client_id": client_id, "token": speaker},
-            )
+            ).fetchone()
         )
         if found is None:
             return False
@@ -98,12 +98,12 @@ class Machines:
         """Store the rules of a client; True if they differ from the known ones."""
 
         def work(transaction: Transaction) -> bool:
-            known = transaction.one(
+            known = transaction.execute(
                 "SELECT policy FROM machines WHERE project_id = :project_id AND client_id = :client_id",
                 {"project_id": project_id, "client_id": client_id},
-            )
+            ).fetchone()
             changed = known is None or known["policy"] != policy
-            transaction.change(
+            transaction.execute(
                 "INSERT INTO machines (project_id, client_id, policy, declared_at) "
                 "VALUES (:project_id, :client_id, :policy, :now) ON CONFLICT (project_id, client_id) "
                 "DO UPDATE SET policy = excluded.policy, declared_at = excluded.declared_at",
@@ -112,7 +112,7 @@ class Machines:
             if changed:
                 with Ledger(transaction, project_id) as ledger:
                     ledger.audit("policy_declared", f"client:{client_id}", policy=digest)
-                transaction.hint(policy_topic(project_id))
+                transaction.hints.append(Hint(policy_topic(project_id)))
             return changed
 
         return await self._database.write(work)
@@ -121,11 +121,11 @@ class Machines:
         """The rules this client declared; without one, those declared last for the project."""
 
         def work(transaction: Transaction) -> str | None:
-            row = transaction.one(
+            row = transaction.execute(
                 "SELECT policy FROM machines WHERE project_id = :project_id "
                 "AND (:client_id IS NULL OR client_id = :client_id) ORDER BY declared_at DESC, client_id LIMIT 1",
                 {"project_id": project_id, "client_id": client_id},
-            )
+            ).fetchone()
             return row["policy"] if row else None
 
         return await self._database.read(work)
@@ -154,8 +154,8 @@ class SignIns:
         """End a sign-in: its cookies are no longer valid."""
 
         def work(transaction: Transaction) -> None:
-            transaction.change("DELETE FROM ended_sign_ins WHERE good_until < :now", {"now": transaction.now})
-            transaction.change(
+            transaction.execute("DELETE FROM ended_sign_ins WHERE good_until < :now", {"now": transaction.now})
+            transaction.execute(
                 "INSERT INTO ended_sign_ins (id, user_id, ended_at, good_until) "
                 "VALUES (:id, :user_id, :now, :good_until) ON CONFLICT (id) DO NOTHING",
                 {"id": sign_in, "user_id": user_id, "now": transaction.now, "good_until": good_until},
@@ -168,7 +168,8 @@ class SignIns:
 
         def work(transaction: Transaction) -> bool:
             return any(
-                transaction.one("SELECT 1 FROM ended_sign_ins WHERE id = :id", {"id": sign_in}) is not None
+                transaction.execute("SELECT 1 FROM ended_sign_ins WHERE id = :id", {"id": sign_in}).fetchone()
+                is not None
                 for sign_in in sign_ins
             )
 

@@ -220,7 +220,9 @@ class Retention:
         return kept
 
     async def _projects(self) -> list[str]:
-        rows = await self._database.read(lambda transaction: transaction.all("SELECT id FROM projects ORDER BY id"))
+        rows = await self._database.read(
+            lambda transaction: transaction.execute("SELECT id FROM projects ORDER BY id").fetchall()
+        )
         return [row["id"] for row in rows]
 
     async def _calls(self, before: str, kept: _Kept) -> AsyncIterator[list[_Found]]:
@@ -263,14 +265,14 @@ def _steps(rows: list[_Found]) -> Iterable[_Step]:
 
 def _needed(transaction: Transaction, project_id: str) -> _Kept:
     """Rows that tell which changes of a project no person has looked at; see `calls.grants.unreviewed_changes`."""
-    review = transaction.one(
+    review = transaction.execute(
         "SELECT id, created_at FROM approvals WHERE project_id = :project_id AND unseen IS NOT NULL "
         "AND status = 'approved' AND decided_by LIKE 'person:%' ORDER BY created_at DESC LIMIT 1",
         {"project_id": project_id},
-    )
+    ).fetchone()
     calls: list[Row] = []
     for tool in CHANGING_TOOLS:
-        calls += transaction.all(
+        calls += transaction.execute(
             "SELECT id, approval_id FROM tool_executions WHERE project_id = :project_id AND tool_name = :tool "
             "AND risk_level <> 'LOW' AND approved_at >= :since AND substr(approved_by, 1, 7) <> 'person:' "
             "ORDER BY approved_at DESC LIMIT :most",
@@ -280,15 +282,15 @@ def _needed(transaction: Transaction, project_id: str) -> _Kept:
                 "since": review["created_at"] if review else "",
                 "most": UNREVIEWED_KEPT,
             },
-        )
+        ).fetchall()
     asked = {call["approval_id"] for call in calls if call["approval_id"]} | ({review["id"]} if review else set[str]())
     return _Kept(frozenset(call["id"] for call in calls), frozenset(asked))
 
 
 def _next_user(transaction: Transaction, after: str) -> str | None:
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT user_id FROM tool_executions WHERE user_id > :after ORDER BY user_id LIMIT 1", {"after": after}
-    )
+    ).fetchone()
     return row["user_id"] if row else None
 
 
@@ -296,12 +298,12 @@ def _ended_calls(
     transaction: Transaction, user_id: str, place: tuple[str, str], before: str
 ) -> tuple[list[_Found], tuple[str, str] | None]:
     """Some of a user's calls that may go, and where to look on; None at the end."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT x.id, x.project_id, x.approval_id, x.created_at, {SIZE_OF_CALL} AS size, {ENDED} AS ended "  # noqa: S608 - our own words
         "FROM tool_executions AS x WHERE x.user_id = :user_id AND (x.created_at, x.id) > (:created_at, :id) "
         "AND x.created_at < :before ORDER BY x.created_at, x.id LIMIT :most",
         {"user_id": user_id, "created_at": place[0], "id": place[1], "before": before, "most": LOOKED_AT},
-    )
+    ).fetchall()
     found = [
         _Found(row["id"], row["project_id"], row["created_at"], row["size"], row["approval_id"])
         for row in rows
@@ -312,13 +314,13 @@ def _ended_calls(
 
 def _answered(transaction: Transaction, project_id: str, after: str, before: str) -> tuple[list[_Found], str | None]:
     """Some of a project's questions that may go, and the id to look on from; None at the end."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT a.id, a.created_at, {ANSWERED} AND NOT EXISTS (SELECT 1 FROM tool_executions AS x "  # noqa: S608 - our own words
         f"WHERE x.approval_id = a.id AND NOT ({ENDED})) AS goes, "
         f"CASE WHEN a.decided_at < :before THEN {SIZE_OF_QUESTION} ELSE 0 END AS size FROM approvals AS a "
         "WHERE a.project_id = :project_id AND a.id > :after ORDER BY a.id LIMIT :most",
         {"project_id": project_id, "after": after, "before": before, "now": transaction.now, "most": LOOKED_AT},
-    )
+    ).fetchall()
     found = [_Found(row["id"], project_id, row["created_at"], row["size"]) for row in rows if row["goes"]]
     return found, rows[-1]["id"] if len(rows) == LOOKED_AT else None
 
@@ -329,13 +331,13 @@ def _remove_calls(transaction: Transaction, calls: list[_Found], before: str, ke
     for project_id, some in _by_project(calls).items():
         was: dict[str, str] = {}
         for call in some:
-            row = transaction.one(
+            row = transaction.execute(
                 f"SELECT * FROM tool_executions AS x WHERE x.id = :id AND {ENDED}",  # noqa: S608 - our own words
                 {"id": call.id, "before": before},
-            )
+            ).fetchone()
             if row is not None:
                 was[f"tool_executions/{call.id}"] = row_digest("tool_executions", row)
-                transaction.change("DELETE FROM tool_executions WHERE id = :id", {"id": call.id})
+                transaction.execute("DELETE FROM tool_executions WHERE id = :id", {"id": call.id})
         asked = {call.approval_id for call in some if call.approval_id} - kept.approvals
         answered = _take_answered(transaction, sorted(asked), before)
         _tell(transaction, project_id, was | answered, before, actor)
@@ -357,15 +359,15 @@ def _take_answered(transaction: Transaction, approval_ids: Iterable[str], before
     """Delete those that are answered and have no call left; return their digests."""
     was: dict[str, str] = {}
     for approval_id in approval_ids:
-        row = transaction.one(
+        row = transaction.execute(
             f"SELECT * FROM approvals AS a WHERE a.id = :id AND {ANSWERED} "  # noqa: S608 - our own words
             "AND NOT EXISTS (SELECT 1 FROM tool_executions WHERE approval_id = a.id)",
             {"id": approval_id, "before": before, "now": transaction.now},
-        )
+        ).fetchone()
         if row is not None:
             was[f"approvals/{approval_id}"] = row_digest("approvals", row)
-            transaction.change("DELETE FROM replaced_texts WHERE approval_id = :id", {"id": approval_id})
-            transaction.change("DELETE FROM approvals WHERE id = :id", {"id": approval_id})
+            transaction.execute("DELETE FROM replaced_texts WHERE approval_id = :id", {"id": approval_id})
+            transaction.execute("DELETE FROM approvals WHERE id = :id", {"id": approval_id})
     return was
 
 
@@ -376,27 +378,27 @@ def _tell(transaction: Transaction, project_id: str, was: Mapping[str, str], bef
 
 
 def _remove_events(transaction: Transaction, project_id: str, last: int) -> int:
-    return transaction.change(
+    return transaction.execute(
         "DELETE FROM events WHERE project_id = :project_id AND seq <= :last",
         {"project_id": project_id, "last": last},
-    )
+    ).rowcount
 
 
 def _events_until(transaction: Transaction, project_id: str, last: int) -> Row | None:
-    return transaction.one(
+    return transaction.execute(
         "SELECT count(*) AS events, min(created_at) AS oldest, max(created_at) AS newest, "
         "coalesce(sum(length(payload)), 0) AS size FROM events WHERE project_id = :project_id AND seq <= :last",
         {"project_id": project_id, "last": last},
-    )
+    ).fetchone()
 
 
 def _next_oldest(transaction: Transaction, after: str, youngest: str) -> str:
     """A moment before which about one of `PASSES` of the calls since `after` began; `youngest` at the latest."""
-    row = transaction.one(
+    row = transaction.execute(
         "SELECT created_at FROM tool_executions WHERE created_at > :after AND created_at < :youngest "
         "ORDER BY created_at LIMIT 1 OFFSET (SELECT max(:least, count(*) / :passes) FROM tool_executions)",
         {"after": after, "youngest": youngest, "least": LOOKED_AT, "passes": PASSES},
-    )
+    ).fetchone()
     return row["created_at"] if row else youngest
 
 
@@ -421,10 +423,10 @@ def _give_back(transaction: Transaction, keep_bytes: int) -> int:
         return 0
     for _ in range(min(pages, VACUUM_PAGES)):
         # One by one: Python's sqlite3 ends this statement after its first page, whatever number it has.
-        transaction.all("PRAGMA incremental_vacuum(1)")
+        transaction.execute("PRAGMA incremental_vacuum(1)").fetchall()
     return max(0, pages - VACUUM_PAGES)
 
 
 def _pragma(transaction: Transaction, name: str) -> int:
-    row = transaction.one(f"PRAGMA {name}")
+    row = transaction.execute(f"PRAGMA {name}").fetchone()
     return row[name] if row else 0

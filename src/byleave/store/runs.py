@@ -16,7 +16,7 @@ from byleave.protocol.states import AgentMode, RunState
 from byleave.protocol.wire import later
 
 from .chat import add_message, load_session
-from .database import Database, Transaction
+from .database import Database, Hint, Transaction
 from .executions import cancel_run_calls
 from .ledger import Ledger
 from .records import ExecutionRow, RunRow, columns, run_row
@@ -68,10 +68,10 @@ class Runs:
         """Free every run at the start of an embedded server, when no other worker can exist."""
 
         def work(transaction: Transaction) -> int:
-            return transaction.change(
+            return transaction.execute(
                 "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL "  # noqa: S608 - made of our own words alone
                 f"WHERE state = 'RUNNING' AND {_OPEN}"
-            )
+            ).rowcount
 
         return await self._database.write(work)
 
@@ -79,7 +79,7 @@ class Runs:
         """Claim a run whose lease lapsed, else the oldest ready one, if no earlier run of its session is open."""
 
         def work(transaction: Transaction) -> RunRow | None:
-            row = transaction.one(
+            row = transaction.execute(
                 "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608 - made of our own words alone
                 f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({_LAPSED}), ({_READY})) "
                 f"RETURNING {RUN_COLUMNS}",
@@ -88,7 +88,7 @@ class Runs:
                     "lease": later(transaction.now, self._lease_seconds),
                     "now": transaction.now,
                 },
-            )
+            ).fetchone()
             if row is None:
                 return None
             run = run_row(row)
@@ -110,10 +110,10 @@ class Runs:
             return frozenset(
                 run_id
                 for run_id, fence in wanted
-                if transaction.change(
+                if transaction.execute(
                     "UPDATE runs SET lease_until = :lease WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
                     {"lease": lease, "id": run_id, "fence": fence},
-                )
+                ).rowcount
                 != 1
             )
 
@@ -123,12 +123,12 @@ class Runs:
         """Store the run's history before its next step acts on it."""
 
         def work(transaction: Transaction) -> None:
-            changed = transaction.change(
+            changed = transaction.execute(
                 # A run that makes progress does not kill its worker: only attempts without a step count.
                 "UPDATE runs SET history = :history, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence "
                 "AND state = 'RUNNING'",
                 {"history": history, "now": transaction.now, "id": run_id, "fence": fence},
-            )
+            ).rowcount
             if changed != 1:
                 raise fenced()
 
@@ -208,18 +208,18 @@ class Runs:
         """Release a run until its open calls have ended; READY if they have already."""
 
         def work(transaction: Transaction) -> RunState:
-            row = transaction.one(
+            row = transaction.execute(
                 f"UPDATE runs SET state = CASE WHEN {OPEN_CALLS} THEN 'WAITING' ELSE 'READY' END, owner = NULL, "  # noqa: S608 - made of our own words alone
                 "lease_until = NULL, attempts = 0, updated_at = :now WHERE id = :id AND fence = :fence "
                 "AND state = 'RUNNING' RETURNING state",
                 {"now": transaction.now, "id": run.id, "fence": run.fence},
-            )
+            ).fetchone()
             if row is None:
                 raise fenced()
             state = RunState[row["state"]]
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(_changed(transaction, run, state))
-            transaction.hint(RUNS_TOPIC)
+            transaction.hints.append(Hint(RUNS_TOPIC))
             return state
 
         return await self._database.write(work)
@@ -228,7 +228,7 @@ class Runs:
         """Release a run that did not fail: an orderly stop is not an attempt."""
 
         def work(transaction: Transaction) -> None:
-            transaction.change(
+            transaction.execute(
                 "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL, attempts = max(attempts - 1, 0) "
                 "WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
                 {"id": run.id, "fence": run.fence},
@@ -243,7 +243,7 @@ class Runs:
             run = _own(transaction, run_id, user_id)
             if run.state in (RunState.DONE, RunState.FAILED):
                 raise ConflictError(f"This run is {run.state} already.", state=run.state.value)
-            transaction.change(
+            transaction.execute(
                 "UPDATE runs SET state = 'FAILED', error = 'Stopped by the user.', fence = fence + 1, owner = NULL, "
                 "lease_until = NULL, updated_at = :now WHERE id = :id",
                 {"now": transaction.now, "id": run_id},
@@ -251,8 +251,8 @@ class Runs:
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(_changed(transaction, run, RunState.FAILED))
                 ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
-            transaction.hint(run_topic(run_id))
-            transaction.hint(RUNS_TOPIC)
+            transaction.hints.append(Hint(run_topic(run_id)))
+            transaction.hints.append(Hint(RUNS_TOPIC))
             return cancel_run_calls(transaction, run_id, f"user:{user_id}", connected)
 
         return await self._database.write(work)
@@ -264,9 +264,9 @@ class Runs:
         """A run without its conversation, or None."""
 
         def work(transaction: Transaction) -> RunTimes | None:
-            row = transaction.one(
+            row = transaction.execute(
                 "SELECT id, project_id, session_id, mode, created_at FROM runs WHERE id = :id", {"id": run_id}
-            )
+            ).fetchone()
             if row is None:
                 return None
             mode = AgentMode(row["mode"])
@@ -279,11 +279,11 @@ class Runs:
 
         def work(transaction: Transaction) -> list[RunRow]:
             load_session(transaction, session_id, user_id)
-            rows = transaction.all(
+            rows = transaction.execute(
                 f"SELECT {LISTED_COLUMNS} FROM runs WHERE session_id = :session_id "  # noqa: S608 - column names are ours
                 "ORDER BY position DESC LIMIT :limit",
                 {"session_id": session_id, "limit": limit},
-            )
+            ).fetchall()
             return [run_row(row) for row in rows]
 
         return await self._database.read(work)
@@ -292,11 +292,11 @@ class Runs:
         """The newest earlier history of the session, for the next run to continue."""
 
         def work(transaction: Transaction) -> str | None:
-            row = transaction.one(
+            row = transaction.execute(
                 "SELECT history FROM runs WHERE session_id = :session_id AND position < :position "
                 "AND history IS NOT NULL ORDER BY position DESC LIMIT 1",
                 {"session_id": run.session_id, "position": run.position},
-            )
+            ).fetchone()
             return row["history"] if row else None
 
         return await self._database.read(work)
@@ -308,9 +308,9 @@ def fenced() -> ConflictError:
 
 def check_claim(transaction: Transaction, run_id: str | None, fence: int) -> None:
     """Raise ConflictError if a worker's run was stopped or taken over."""
-    mine = transaction.one(
+    mine = transaction.execute(
         "SELECT 1 FROM runs WHERE id = :id AND fence = :fence AND state = 'RUNNING'", {"id": run_id, "fence": fence}
-    )
+    ).fetchone()
     if mine is None:
         raise fenced()
 
@@ -320,14 +320,14 @@ def _changed(transaction: Transaction, run: RunRow, state: RunState) -> RunChang
 
 
 def _own(transaction: Transaction, run_id: str, user_id: str) -> RunRow:
-    row = transaction.one(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = :id", {"id": run_id})  # noqa: S608 - column names are ours
+    row = transaction.execute(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = :id", {"id": run_id}).fetchone()  # noqa: S608 - column names are ours
     if row is None or row["user_id"] != user_id:
         raise NotFound(f"No run {run_id!r}.")
     return run_row(row)
 
 
 def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str | None, error: str | None) -> None:
-    changed = transaction.change(
+    changed = transaction.execute(
         "UPDATE runs SET state = :state, history = coalesce(:history, history), error = :error, owner = NULL, "
         "lease_until = NULL, updated_at = :now WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
         {
@@ -338,7 +338,7 @@ def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str
             "id": run.id,
             "fence": run.fence,
         },
-    )
+    ).rowcount
     if changed != 1:
         raise fenced()
-    transaction.hint(RUNS_TOPIC)
+    transaction.hints.append(Hint(RUNS_TOPIC))

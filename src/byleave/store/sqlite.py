@@ -21,7 +21,7 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -31,7 +31,7 @@ import structlog
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
-from .database import Batch, Hint, Row, Transaction
+from .database import Batch, Hint, Transaction
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -221,32 +221,11 @@ MAX_BATCH = 64
 """Most units in one transaction: limits the time that the loop is busy with them."""
 
 
-class SqliteTransaction:
-    """A transaction on one connection; see `database.Transaction`."""
-
-    def __init__(
-        self, connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = (), batch: Batch | None = None
-    ) -> None:
-        self._connection = connection
-        self.now = now
-        self.seal_keys = seal_keys
-        self.batch = batch or Batch()
-        self.hints: list[Hint] = []
-
-    def one(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Row | None:
-        return self._connection.execute(sql, parameters or {}).fetchone()
-
-    def all(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Row]:
-        return self._connection.execute(sql, parameters or {}).fetchall()
-
-    def change(self, sql: str, parameters: Mapping[str, Any] | None = None) -> int:
-        return self._connection.execute(sql, parameters or {}).rowcount
-
-    def change_many(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> None:
-        self._connection.executemany(sql, parameters)
-
-    def hint(self, topic: str, fact: object | None = None) -> None:
-        self.hints.append(Hint(topic, fact))
+def begun(
+    connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = (), batch: Batch | None = None
+) -> Transaction:
+    """A transaction on a connection that is in one."""
+    return Transaction(connection.execute, connection.executemany, now, seal_keys, batch or Batch())
 
 
 @dataclass(slots=True)
@@ -438,7 +417,7 @@ class SqliteDatabase:
         connection, batch, moment = self._writer, Batch(all_heads=self._all_heads), self._clock()
         connection.execute("BEGIN IMMEDIATE")
         for unit in units:
-            transaction = SqliteTransaction(connection, moment, self._seal_keys, batch)
+            transaction = begun(connection, moment, self._seal_keys, batch)
             before = _size(connection, batch)
             try:
                 unit.result = unit.work(transaction)
@@ -453,7 +432,7 @@ class SqliteDatabase:
             else:
                 unit.hints = transaction.hints
         try:
-            self._before_commit(SqliteTransaction(connection, moment, self._seal_keys, batch))
+            self._before_commit(begun(connection, moment, self._seal_keys, batch))
         except sqlite3.IntegrityError as error:  # a row from outside is in the way of one unit's
             connection.execute("ROLLBACK")
             units[0].error, units[0].hints = self._sorted(error), []
@@ -495,7 +474,7 @@ class SqliteDatabase:
     def _read(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")
         try:
-            return work(SqliteTransaction(connection, self._clock(), self._seal_keys))
+            return work(begun(connection, self._clock(), self._seal_keys))
         except sqlite3.Error as error:
             raise self._sorted(error) from error
         finally:

@@ -23,7 +23,7 @@ from .machines import Machines, SignIns
 from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date
 from .retention import Retention
 from .runs import Runs
-from .sqlite import SqliteDatabase, SqliteTransaction
+from .sqlite import SqliteDatabase, begun
 from .transitions import Waits
 
 log = structlog.stdlib.get_logger(__name__)
@@ -68,7 +68,7 @@ class Store:
         def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
             connection.row_factory = sqlite3.Row
             is_covered = revision is not None and revision >= COVERED_SINCE
-            (seal_together if is_covered else adopt)(SqliteTransaction(connection, clock(), seal_keys))
+            (seal_together if is_covered else adopt)(begun(connection, clock(), seal_keys))
 
         _prepare(path)
         with told_in_words(path):
@@ -123,7 +123,9 @@ class Store:
         """
         if self.database.damage is not None:
             raise self.database.damage
-        await self.database.write(lambda transaction: transaction.change("PRAGMA user_version = 0"), relaxed=True)
+        await self.database.write(
+            lambda transaction: transaction.execute("PRAGMA user_version = 0").rowcount, relaxed=True
+        )
 
     async def close(self) -> None:
         await self.database.close()

@@ -29,7 +29,7 @@ from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskL
 from byleave.protocol.wire import later, milliseconds_between
 from byleave.telemetry import carry
 
-from .database import Transaction
+from .database import Hint, Transaction
 from .ledger import NOT_COVERED, Ledger, inspected_params
 from .records import ExecutionRow, columns, execution_row, placeholders
 
@@ -139,9 +139,9 @@ def insert(
         completed_at=now if error_type else None,
     )
     values = row._asdict() | {"status": status.name}
-    ledger.transaction.change(INSERT_EXECUTION, values)
+    ledger.transaction.execute(INSERT_EXECUTION, values)
     if deadline is not None:
-        ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+        ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     ledger.kept("tool_executions", values)
     ledger.event(
         ToolStarted(
@@ -175,7 +175,7 @@ def insert_refused(ledger: Ledger, new: NewExecution, error: str, error_type: Er
     """PENDING → FAILED in one insert."""
     row = insert(ledger, new, ExecutionStatus.FAILED, error=error, error_type=error_type)
     announce_end(ledger, row, acknowledge=False)
-    ledger.transaction.hint(execution_topic(row.id), row)
+    ledger.transaction.hints.append(Hint(execution_topic(row.id), row))
     return row
 
 
@@ -209,17 +209,17 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
     if not may_become(before.status, after):
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
     ledger.changing("tool_executions", before.id, COVERED_COLUMNS)
-    row = transaction.one(
+    row = transaction.execute(
         _update(("status", *changes), "id = :id AND status = :before"),
         {**changes, "status": after.name, "id": before.id, "before": before.status.name},
-    )
+    ).fetchone()
     if row is None:
         current = load_execution(transaction, before.id)
         raise ConflictError(
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
     changed = execution_row(row)
-    transaction.hint(topic, changed)
+    transaction.hints.append(Hint(topic, changed))
     ledger.kept("tool_executions", row)
     return changed
 
@@ -231,17 +231,17 @@ def _update(names: tuple[str, ...], where: str) -> str:
 
 
 def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
-    row = transaction.one(
+    row = transaction.execute(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id",  # noqa: S608 - column names are ours
         {"id": execution_id},
-    )
+    ).fetchone()
     return execution_row(row) if row else None
 
 
 def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
     """Change columns of an execution without changing its state."""
     ledger.changing("tool_executions", execution.id, COVERED_COLUMNS)
-    row = ledger.transaction.one(_update(tuple(changes), "id = :id"), {**changes, "id": execution.id})
+    row = ledger.transaction.execute(_update(tuple(changes), "id = :id"), {**changes, "id": execution.id}).fetchone()
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
     ledger.kept("tool_executions", row)
@@ -250,11 +250,11 @@ def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]
 
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
     """A project's open executions in one state, oldest first."""
-    rows = transaction.all(
+    rows = transaction.execute(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608 - column names are ours
         "AND status = :status ORDER BY approved_at, created_at, id",
         {"project_id": project_id, "status": status.name},
-    )
+    ).fetchall()
     return [execution_row(row) for row in rows]
 
 
@@ -270,7 +270,7 @@ def approve(
     """→ APPROVED, and with a client → EXECUTING; else it runs as soon as one connects."""
     now = ledger.now
     deadline = later(now, waits.client)
-    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     approved = advance(
         ledger,
         execution,
@@ -287,7 +287,7 @@ def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: 
     running = advance(ledger, execution, ExecutionStatus.EXECUTING, changes)
     signal(ledger, running)
     ledger.audit("dispatched", f"client:{client_id}", execution_id=running.id, digest=running.digest)
-    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     return running
 
 
@@ -295,7 +295,7 @@ def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
     """Stop the clock of a signalled call that waits in its client's queue."""
     deadline = later(ledger.now, waits.client)
     set_columns(ledger, execution, {"started_at": None, "deadline": deadline})
-    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     if not execution.queued:
         _tell_queued(ledger, execution, waits=True)
 
@@ -304,7 +304,7 @@ def start(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> ExecutionRow
     """Start the clock of a queued call that its client begins."""
     deadline = later(ledger.now, execution.timeout_seconds + waits.result_grace)
     started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline})
-    ledger.transaction.hint(DEADLINES_TOPIC, deadline)
+    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     _tell_queued(ledger, execution, waits=False)
     return started
 
@@ -477,13 +477,13 @@ def _wake_run(ledger: Ledger, run_id: str) -> None:
 
     This runs in the transaction that ends the last call, so no restart can lose it.
     """
-    row = ledger.transaction.one(
+    row = ledger.transaction.execute(
         f"UPDATE runs SET state = 'READY', updated_at = :now WHERE id = :id AND state = 'WAITING' "  # noqa: S608 - made of our own words alone
         f"AND NOT {OPEN_CALLS} RETURNING session_id",
         {"now": ledger.now, "id": run_id},
-    )
+    ).fetchone()
     if row is not None:
         ledger.event(
             RunChanged(timestamp=ledger.now, session_id=row["session_id"], run_id=run_id, state=RunState.READY)
         )
-        ledger.transaction.hint(RUNS_TOPIC)
+        ledger.transaction.hints.append(Hint(RUNS_TOPIC))

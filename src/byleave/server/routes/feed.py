@@ -18,10 +18,10 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from byleave.bus import ConnectedClient
-from byleave.protocol.approvals import LOOKS_AT_WRITES, Inspection, plain_json
+from byleave.protocol.approvals import LOOKS_AT_WRITES, Inspection
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id
+from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id, plain_json
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute, check_client
 from byleave.server.errors import WrongForm

@@ -7,13 +7,14 @@ with SQLAlchemy it would take as long as the rest of a start.
 
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from byleave.protocol.errors import ConfigurationError
+from byleave.store.database import Execute
 
 HERE = Path(__file__).parent
 SCHEMA = HERE.parent / "schema.sql"
@@ -79,15 +80,15 @@ def check_up_to_date(path: Path) -> None:
         )
 
 
-def objects(select: Callable[[str, Mapping[str, Any]], Sequence[Any]]) -> dict[str, object]:
+def objects(execute: Execute) -> dict[str, object]:
     """Tables, indexes and all else in a database, whatever the order of columns and the way they were written down."""
 
     def told(pragma: str, name: str, columns: str, which: str = "1") -> list[tuple[Any, ...]]:
         query = f"SELECT {columns} FROM pragma_{pragma}(:of) WHERE {which}"  # noqa: S608 - our own words
-        return sorted((tuple(row) for row in select(query, {"of": name})), key=repr)
+        return sorted((tuple(row) for row in execute(query, {"of": name}).fetchall()), key=repr)
 
     found: dict[str, object] = {}
-    for kind, name, table, sql in select("SELECT type, name, tbl_name, sql FROM sqlite_master", {}):
+    for kind, name, table, sql in execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall():
         if kind == "table" and name in STATISTICS:
             continue
         text = " ".join((sql or "").split())
@@ -108,7 +109,7 @@ def own_objects() -> Mapping[str, object]:
     """What a new record has."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SCHEMA.read_text(encoding="utf-8"))
-        return objects(lambda sql, values: connection.execute(sql, values).fetchall())
+        return objects(connection.execute)
 
 
 def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:

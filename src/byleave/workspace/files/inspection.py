@@ -25,11 +25,11 @@ from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_key, mask_text, secret_name
 from byleave.gate.commands.scripts import NODE_FILES, UNKNOWN, local_package
-from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, plain_json
+from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
-from byleave.protocol.wire import JsonObject, timestamp
+from byleave.protocol.wire import JsonObject, plain_json, timestamp
 from byleave.workspace.paths import PathValidator, names_directory, path_error, refuse_odd_kind, visible
 from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.stopping import MISSING, drifted

@@ -128,7 +128,7 @@ class Desk:
 @asynccontextmanager
 async def open_desk(settings: ServerSettings, gate: Gate | None = None) -> AsyncGenerator[Desk]:
     bus, presence = MemoryBus(), Presence()
-    store = await Store.open(settings, seal_keys=SEAL_KEYS, on_commit=lambda hint: bus.publish(hint.topic, hint.fact))
+    store = await Store.open(settings, seal_keys=SEAL_KEYS, on_commit=bus.publish)
     executor = ToolExecutor(store, bus, presence, gate or Gate(), settings)
     approvals = ApprovalManager(store, bus, presence)
     projects = await store.chat.projects("alice")

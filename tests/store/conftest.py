@@ -20,7 +20,9 @@ def settings(tmp_path: Path) -> ServerSettings:
 async def records(settings: ServerSettings) -> AsyncIterator[Records]:
     clock = Clock()
     hints: list[Hint] = []
-    store = await Store.open(settings, seal_keys=SEAL_KEYS, on_commit=hints.append, clock=clock)
+    store = await Store.open(
+        settings, seal_keys=SEAL_KEYS, on_commit=lambda *hint: hints.append(Hint(*hint)), clock=clock
+    )
     project = await store.chat.create_project("alice", "demo")
     session = await store.chat.create_session("alice", project.id, "first")
     yield Records(store, clock, settings, project, session, hints)

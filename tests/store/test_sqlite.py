@@ -83,7 +83,7 @@ async def test_units_that_wait_together_are_committed_together(tmp_path: Path) -
 
 async def test_hints_leave_only_after_the_commit_and_in_its_order(tmp_path: Path) -> None:
     heard: list[Hint] = []
-    database = await opened(tmp_path / "a.db", on_commit=heard.append)
+    database = await opened(tmp_path / "a.db", on_commit=lambda *hint: heard.append(Hint(*hint)))
     results = await asyncio.gather(
         *(database.write(add(note)) for note in ("x", "y", "x", "z")), return_exceptions=True
     )
@@ -245,7 +245,7 @@ async def test_a_flush_that_fails_is_told_to_everybody_who_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Hint] = []
-    database = await opened(tmp_path / "a.db", on_commit=heard.append)
+    database = await opened(tmp_path / "a.db", on_commit=lambda *hint: heard.append(Hint(*hint)))
     with monkeypatch.context() as broken:
 
         def fail(descriptor: int) -> None:
@@ -281,7 +281,7 @@ async def test_an_error_of_ours_around_the_commit_is_told_and_the_next_unit_work
 
 
 async def test_a_listener_that_fails_keeps_no_caller_waiting(tmp_path: Path) -> None:
-    def fail(hint: Hint) -> None:
+    def fail(topic: str, fact: object | None) -> None:
         raise RuntimeError("a listener's fault")
 
     faults: list[object] = []
@@ -294,7 +294,7 @@ async def test_a_listener_that_fails_keeps_no_caller_waiting(tmp_path: Path) -> 
 
 async def test_a_relaxed_unit_never_overtakes_one_that_waits_for_the_disk(tmp_path: Path) -> None:
     heard: list[Hint] = []
-    database = await opened(tmp_path / "a.db", on_commit=heard.append)
+    database = await opened(tmp_path / "a.db", on_commit=lambda *hint: heard.append(Hint(*hint)))
     await asyncio.gather(
         database.write(add("durable")),
         database.write(add("relaxed"), relaxed=True),

@@ -4,7 +4,7 @@ Everything here is a hint. Losing all of it costs latency, never correctness: ev
 time. Nothing in this package is stored.
 """
 
-from .memory import Bus, Listener, MemoryBus
+from .memory import EVERYTHING, Bus, Listener, MemoryBus
 from .presence import ConnectedClient, Presence
 
-__all__ = ["Bus", "ConnectedClient", "Listener", "MemoryBus", "Presence"]
+__all__ = ["EVERYTHING", "Bus", "ConnectedClient", "Listener", "MemoryBus", "Presence"]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 Listener = Callable[[object | None], None]
+EVERYTHING = ""
+"""Topic of a listener that hears every hint."""
 
 
 class Bus(Protocol):
@@ -28,10 +30,11 @@ class MemoryBus:
         self._next = 0
 
     def publish(self, topic: str, fact: object | None = None) -> None:
-        listeners = self._listeners.get(topic)
-        if listeners:
-            for listener in tuple(listeners.values()):
-                listener(fact)
+        for heard in (topic, EVERYTHING):
+            listeners = self._listeners.get(heard)
+            if listeners:
+                for listener in tuple(listeners.values()):
+                    listener(fact)
 
     def listen(self, topic: str, listener: Listener) -> Callable[[], None]:
         self._next += 1

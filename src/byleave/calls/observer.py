@@ -15,11 +15,10 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 from byleave import telemetry
-from byleave.bus import Presence
+from byleave.bus import EVERYTHING, Bus, Presence
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.protocol.wire import moment
 from byleave.store import ApprovalRow, ExecutionRow, Store
-from byleave.store.database import Hint
 from byleave.store.executions import Depths
 from byleave.store.records import StoredEvent
 
@@ -31,8 +30,9 @@ MOST_DECISIONS = 1000
 class Observer:
     """Listens to one server."""
 
-    def __init__(self, store: Store, presence: Presence) -> None:
+    def __init__(self, store: Store, bus: Bus, presence: Presence) -> None:
         self._store = store
+        self._bus = bus
         self._presence = presence
         self._asked: OrderedDict[str, int] = OrderedDict()
         """Times at which recently decided questions were asked."""
@@ -40,26 +40,25 @@ class Observer:
         self._clients = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._gauges = [
+        self._stops = [
             telemetry.gauge("byleave.queue.depth", self._waiting),
             telemetry.gauge("byleave.runs", self._runs),
             telemetry.gauge("byleave.clients", lambda: [(self._clients, {})]),
         ]
 
     def start(self) -> None:
-        """Begin to count what waits."""
+        """Begin to listen, and to count what waits."""
+        self._stops.append(self._bus.listen(EVERYTHING, self._told))
         self._looking = self._spawn(self._keep_looking())
 
     async def stop(self) -> None:
-        for stop in self._gauges:
+        for stop in self._stops:
             stop()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def told(self, hint: Hint) -> None:
-        """Handle a commit's hint."""
-        fact = hint.fact
+    def _told(self, fact: object | None) -> None:
         if isinstance(fact, ExecutionRow):
             self._moved(fact)
         elif isinstance(fact, ApprovalRow):

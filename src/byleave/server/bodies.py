@@ -10,7 +10,7 @@ import ctypes
 import json
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, NoReturn, cast
 
@@ -37,7 +37,8 @@ JSON_HINT = "Send Content-Type: application/json."
 UNSAID = ("", "text/plain;charset=utf-8")
 """Content types of a request that names none: `fetch` sets the second by itself."""
 
-HeaderOf = Callable[[bytes], str]
+Headers = Mapping[bytes, str]
+"""A request's headers by name, in lower case."""
 
 
 class BodyRoom:
@@ -100,12 +101,12 @@ class RequestBody:
     sender (None) it is small.
     """
 
-    __slots__ = ("_header", "_limit", "_limits", "_read", "_receive", "_sender")
+    __slots__ = ("_headers", "_limit", "_limits", "_read", "_receive", "_sender")
 
-    def __init__(self, limits: BodyLimits, receive: Receive, header: HeaderOf, sender: Hashable | None) -> None:
+    def __init__(self, limits: BodyLimits, receive: Receive, headers: Headers, sender: Hashable | None) -> None:
         self._limits = limits
         self._receive = receive
-        self._header = header
+        self._headers = headers
         self._sender = sender
         self._limit = min(SMALL_BYTES, limits.ordinary) if sender is None else limits.ordinary
         self._read = 0
@@ -122,21 +123,21 @@ class RequestBody:
         """Refuse a body that is too large or not JSON, before any of it is read."""
         if carries_file and self._sender is not None:
             self._limit = self._limits.file
-        length = self._header(b"content-length")
+        length = self._headers.get(b"content-length", "")
         if length.isdigit() and int(length) > self._limit:
             raise self._too_large()
-        empty = length in ("", "0") and not self._header(b"transfer-encoding")
-        if media_type(self._header) == "application/json" or not (needs_json or not empty):
+        empty = length in ("", "0") and not self._headers.get(b"transfer-encoding", "")
+        if media_type(self._headers) == "application/json" or not (needs_json or not empty):
             return
         # Only programs send a token, so they may leave the type out; a page's forms never carry one.
-        unsaid = self._header(b"content-type").replace(" ", "").lower() in UNSAID
-        if empty or not (unsaid and self._sender is not None and self._header(b"authorization")):
+        unsaid = self._headers.get(b"content-type", "").replace(" ", "").lower() in UNSAID
+        if empty or not (unsaid and self._sender is not None and self._headers.get(b"authorization", "")):
             raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
 
     def room(self) -> AbstractAsyncContextManager[None]:
         """Reserve memory for the body until the request is answered."""
-        length = self._header(b"content-length")
-        if self._sender is None or (not length and not self._header(b"transfer-encoding")):
+        length = self._headers.get(b"content-length", "")
+        if self._sender is None or (not length and not self._headers.get(b"transfer-encoding", "")):
             return NO_ROOM
         size = int(length) if length.isdigit() else self._limit
         return NO_ROOM if size <= SMALL_BYTES else self._limits.room.take(self._sender, size)
@@ -148,8 +149,8 @@ class RequestBody:
 NO_ROOM = nullcontext[None](None)
 
 
-def media_type(header: HeaderOf) -> str:
-    return header(b"content-type").partition(";")[0].strip().lower()
+def media_type(headers: Headers) -> str:
+    return headers.get(b"content-type", "").partition(";")[0].strip().lower()
 
 
 def parse_json(body: bytes, *, mend: bool = False) -> Any:

@@ -141,13 +141,13 @@ async def from_a_program(request: Request) -> None:
 async def from_our_page(request: Request) -> None:
     """Refuse requests from other pages: they would set or clear our page's cookie."""
     headers: Headers = request.scope["byleave.headers"]
-    check_same_origin(headers, request.method, headers.get(b"host"))
+    check_same_origin(headers, request.method, headers.get(b"host", ""))
 
 
 async def from_our_form(request: Request) -> None:
     """As `from_our_page`, for a button on one of our pages, which posts a form."""
     headers: Headers = request.scope["byleave.headers"]
-    check_same_origin(headers, request.method, headers.get(b"host"), needs_json=False)
+    check_same_origin(headers, request.method, headers.get(b"host", ""), needs_json=False)
 
 
 def _flag(value: object) -> object:

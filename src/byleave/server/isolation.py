@@ -27,7 +27,7 @@ from byleave.server.auth.sign_ins import LINK_HINT, cookies_in
 from byleave.server.auth.tokens import HEADER, TOKEN_HINT, Principal
 from byleave.settings import ServerSettings
 
-from .bodies import JSON_HINT, BodyLimits, HeaderOf, RequestBody, media_type
+from .bodies import JSON_HINT, BodyLimits, Headers, RequestBody, media_type
 from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
 from .problems import problem_response
 from .services import Services
@@ -51,7 +51,7 @@ class Origins:
     def __init__(self, listed: Iterable[str]) -> None:
         self._listed = frozenset(listed)
 
-    def allowing(self, path: str, header: HeaderOf) -> list[tuple[bytes, bytes]]:
+    def allowing(self, path: str, headers: Headers) -> list[tuple[bytes, bytes]]:
         """Headers that let a page of another origin read this response."""
         if not self._listed or not path.startswith((API, FILES)):
             return []
@@ -61,20 +61,20 @@ class Origins:
         if public:
             # The files are the same for everybody; a plain <link> or <script> does not even send its origin.
             found.append((b"cross-origin-resource-policy", b"cross-origin"))
-        origin = header(b"origin")
-        if origin in self._listed and (public or _has_bearer(header)):
+        origin = headers.get(b"origin", "")
+        if origin in self._listed and (public or _has_bearer(headers)):
             found += [
                 (b"access-control-allow-origin", origin.encode("latin-1")),
                 (b"access-control-expose-headers", READABLE),
             ]
         return found
 
-    def is_preflight(self, path: str, header: HeaderOf) -> bool:
+    def is_preflight(self, path: str, headers: Headers) -> bool:
         """True if this is the preflight request of a listed page."""
         return (
             path.startswith((API, FILES))
-            and bool(header(b"access-control-request-method"))
-            and header(b"origin") in self._listed
+            and bool(headers.get(b"access-control-request-method", ""))
+            and headers.get(b"origin", "") in self._listed
         )
 
     def preflight(self, origin: str) -> Response:
@@ -90,8 +90,8 @@ def is_of(origin: str, host: str) -> bool:
         return False
 
 
-def _has_bearer(header: HeaderOf) -> bool:
-    return header(b"authorization").lower().startswith("bearer ")
+def _has_bearer(headers: Headers) -> bool:
+    return headers.get(b"authorization", "").lower().startswith("bearer ")
 
 
 log = structlog.stdlib.get_logger(__name__)
@@ -120,27 +120,23 @@ _PRIVATE = [*_EVERYWHERE, (b"cache-control", b"no-store"), (b"content-security-p
 _PUBLIC = [*_EVERYWHERE, (b"cache-control", b"no-cache"), (b"content-security-policy", PAGE_POLICY.encode())]
 
 
-class Headers:
-    """A request's headers. Those in `ALONE` are refused if given twice."""
+ALONE = frozenset(
+    {b"host", b"authorization", b"content-type", b"content-length", b"origin", b"last-event-id", PAGE_KEY}
+)
+"""Headers that are refused if given twice."""
 
-    __slots__ = ("_found",)
 
-    ALONE = frozenset(
-        {b"host", b"authorization", b"content-type", b"content-length", b"origin", b"last-event-id", PAGE_KEY}
-    )
-
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        found: dict[bytes, bytes] = {}
-        for name, value in raw:
-            if name in found:
-                if name in self.ALONE:
-                    raise WrongForm(f"The header {name.decode('latin-1')!r} is given twice.", hint="Send it once.")
-                value = found[name] + b"; " + value
-            found[name] = value
-        self._found = found
-
-    def get(self, name: bytes) -> str:
-        return self._found.get(name, b"").decode("latin-1")
+def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """A request's headers by name, in lower case; those given twice are joined."""
+    found: dict[bytes, str] = {}
+    for name, value in raw:
+        text = value.decode("latin-1")
+        if name in found:
+            if name in ALONE:
+                raise WrongForm(f"The header {name.decode('latin-1')!r} is given twice.", hint="Send it once.")
+            text = f"{found[name]}; {text}"
+        found[name] = text
+    return found
 
 
 class UserIsolationMiddleware:
@@ -163,12 +159,12 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = Headers(scope["headers"])
+            headers = read_headers(scope["headers"])
             host = self._check_host(headers)
-            if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers.get):
-                await self._origins.preflight(headers.get(b"origin"))(scope, receive, guarded)
+            if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
+                await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
                 return
-            guarded.more = self._origins.allowing(scope["path"], headers.get)
+            guarded.more = self._origins.allowing(scope["path"], headers)
             sender: tuple[str, bool] | None = None
             if private:
                 principal = await self._authenticate(scope["app"].state.parts, headers, scope["method"], host)
@@ -177,7 +173,7 @@ class UserIsolationMiddleware:
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
             if scope["method"] not in SAFE_METHODS:
-                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers.get, sender)
+                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers, sender)
             await self._app(scope, receive, guarded)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
@@ -190,7 +186,7 @@ class UserIsolationMiddleware:
             _log_request(scope, guarded.status, began)
 
     def _check_host(self, headers: Headers) -> str:
-        host = headers.get(b"host")
+        host = headers.get(b"host", "")
         parts = HOST.fullmatch(host.lower())
         name = None if parts is None else parts[1] or parts[2]
         if name is None or (name not in self._hosts and "*" not in self._hosts):
@@ -201,19 +197,19 @@ class UserIsolationMiddleware:
         return host
 
     async def _authenticate(self, parts: Services, headers: Headers, method: str, host: str) -> Principal:
-        authorization = headers.get(b"authorization")
+        authorization = headers.get(b"authorization", "")
         if authorization:
             kind, _, token = authorization.partition(" ")
             if kind.lower() != "bearer" or not token.strip():
                 raise Unauthenticated("The Authorization header is not a bearer token.", hint=TOKEN_HINT)
             return await parts.verifier.verify(token.strip())
-        cookies = cookies_in(headers.get(b"cookie"))
+        cookies = cookies_in(headers.get(b"cookie", ""))
         if not cookies:
             raise Unauthenticated(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
         check_same_origin(headers, method, host)
-        return await parts.sessions.verify(cookies, headers.get(PAGE_KEY))
+        return await parts.sessions.verify(cookies, headers.get(PAGE_KEY, ""))
 
 
 class _Guarded:
@@ -245,23 +241,27 @@ def is_private(path: str) -> bool:
 
 def check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:
     """Refuse requests of other pages: a browser adds our cookie to them, but they are not the user's."""
-    site = headers.get(b"sec-fetch-site")
+    site = headers.get(b"sec-fetch-site", "")
     if site and site not in (("same-origin", "none") if method in SAFE_METHODS else ("same-origin",)):
         raise RefusedError("Another page made this request.", hint=PAGE_HINT)
     if method in SAFE_METHODS:
         return
-    origin = headers.get(b"origin")
+    origin = headers.get(b"origin", "")
     if origin and not is_of(origin, host):
         raise RefusedError("Another page made this request.", hint=PAGE_HINT)
     if not origin and not site:
         raise RefusedError("This request does not say which page made it.", hint=PAGE_HINT)
-    if needs_json and media_type(headers.get) != "application/json":
+    if needs_json and media_type(headers) != "application/json":
         raise WrongMediaType("A request with the page's cookie must be JSON.", hint=JSON_HINT)
 
 
 def check_no_page(headers: Headers) -> None:
     """Refuse requests of pages: a browser sends the page's origin or a cookie, a program sends neither."""
-    if headers.get(b"origin") or headers.get(b"cookie") or headers.get(b"sec-fetch-site") not in ("", "none"):
+    if (
+        headers.get(b"origin", "")
+        or headers.get(b"cookie", "")
+        or headers.get(b"sec-fetch-site", "") not in ("", "none")
+    ):
         raise RefusedError("A page made this request; only programs may.", hint="Open the link in a browser instead.")
 
 

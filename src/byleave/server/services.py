@@ -31,7 +31,6 @@ from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
-from byleave.store.database import Hint
 from byleave.store.store import sqlite_path, told_in_words
 
 from .errors import Unavailable
@@ -139,22 +138,15 @@ async def open_services(settings: ServerSettings) -> Services:
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
     bus, presence = MemoryBus(), Presence()
-    observer: Observer | None = None
-
-    def tell(hint: Hint) -> None:
-        bus.publish(hint.topic, hint.fact)
-        if observer is not None:
-            observer.told(hint)
-
-    store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=tell)
+    store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=bus.publish)
     with told_in_words(sqlite_path(settings.database)):
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(store.close)
             executor = ToolExecutor(store, bus, presence, gate, settings)
             await executor.start()
             undo.push_async_callback(executor.stop)
-            if telemetry.on():
-                observer = Observer(store, presence)
+            observer = Observer(store, bus, presence) if telemetry.on() else None
+            if observer is not None:
                 observer.start()
                 undo.push_async_callback(observer.stop)
             worker = await _start_worker(store, bus, executor, settings)

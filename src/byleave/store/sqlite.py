@@ -257,7 +257,7 @@ class SqliteDatabase:
         path: Path,
         *,
         durability: Literal["full", "normal"] = "full",
-        on_commit: Callable[[Hint], None] = lambda hint: None,
+        on_commit: Callable[[str, object | None], None] = lambda topic, fact: None,
         clock: Callable[[], str] = now,
         prepare: Callable[[], None] = lambda: None,
         before_commit: Callable[[Transaction], None] = lambda transaction: None,
@@ -466,7 +466,7 @@ class SqliteDatabase:
     def _answer(self, unit: _Unit) -> None:
         for hint in unit.hints:
             try:
-                self._on_commit(hint)
+                self._on_commit(hint.topic, hint.fact)
             except Exception as error:  # noqa: BLE001 - a listener's error must not keep a caller waiting
                 self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
         unit.answer()

@@ -15,7 +15,7 @@ from byleave.settings import ServerSettings
 from .approvals import Approvals
 from .audit import Audit
 from .chat import Chat
-from .database import Database, Hint
+from .database import Database
 from .executions import Executions, Undos
 from .grants import Grants
 from .ledger import Feed, adopt, reseal, seal_together, sealed_value, write_batch
@@ -56,7 +56,7 @@ class Store:
         settings: ServerSettings,
         *,
         seal_keys: tuple[bytes, ...],
-        on_commit: Callable[[Hint], None] = lambda hint: None,
+        on_commit: Callable[[str, object | None], None] = lambda topic, fact: None,
         clock: Callable[[], str] = now,
     ) -> "Store":
         """Open the database that the settings name, and migrate it first.

@@ -12,7 +12,7 @@ import asyncio
 import posixpath
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -45,7 +45,7 @@ from byleave.settings import ClientSettings
 
 from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
 from .files.drafts import remove_drafts
-from .files.executor import FileSystemExecutor
+from .files.executor import FileSystemExecutor, Keep
 from .files.inspection import inspect, inspect_write
 from .files.links import under_real_names
 from .paths import PathValidator, visible
@@ -74,7 +74,9 @@ class Workspace:
         self._paths = PathValidator(root)
         self.root = self._paths.root
         self._own = own_layer(self._settings, self.root)
-        self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
+        self._files = FileSystemExecutor(
+            self._paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write
+        )
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
         self._guards = ExitStack()
@@ -133,7 +135,7 @@ class Workspace:
         paths = self._guarded_paths(tool)
         if not isinstance(paths, GuardedPaths):
             return None
-        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes)
+        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write)
         self._guards.callback(files.close)
         return files
 
@@ -283,6 +285,11 @@ class Workspace:
                 return await files.write_file(params, bound=bound, until=until)
             recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
             return await files.write_file(params, recording, bound, until=until)
+
+    def _own_write(self, keep: Keep | None) -> AbstractContextManager[Keep]:
+        from .sandbox.trusted import own_write
+
+        return own_write(str(self.root), keep)
 
     async def _commands(self) -> "CommandExecutor":
         from .commands.executor import CommandExecutor

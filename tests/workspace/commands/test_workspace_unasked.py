@@ -5,6 +5,7 @@ They read no secrets, whatever the line, and leave alone what something executes
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.masking import MAX_DEPTH
 from byleave.workspace.sandbox.trusted import TrustedFiles
+from byleave.workspace.stopping import DriftedError
 from harness.place import Place
 
 pytestmark = [pytest.mark.promise("G8", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
@@ -380,6 +382,71 @@ async def test_file_that_its_owner_saves_meanwhile_stays(workspace: Workspace, p
     place.file("draft", "mine\n").rename(path)
     assert (await running).warnings == []
     assert path.read_text() == "mine\n"
+
+
+async def started(place: Place) -> None:
+    while not (place.root / "up").exists():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("mode", ["write", "append"])
+@pytest.mark.parametrize("there", [False, True])
+async def test_what_a_person_approves_while_a_command_runs_stays(
+    workspace: Workspace, place: Place, there: bool, mode: str
+) -> None:
+    path = place.root / "Makefile"
+    if there:
+        path.write_text("old\n")
+    script = "import os\nopen('up', 'w')\nwhile not os.path.exists('go'): pass\nopen('Makefile', 'a').write('evil')"
+    running = asyncio.create_task(run(workspace, "python", "-c", script))
+    await started(place)
+    await workspace.run("write_file", {"path": "Makefile", "content": "approved\n", "mode": mode})
+    place.file("go")
+    result = await running
+    assert path.read_text() == ("old\n" if there and mode == "append" else "") + "approved\n", result.warnings
+
+
+async def test_write_that_fails_while_a_command_runs_leaves_the_file_kept(workspace: Workspace, place: Place) -> None:
+    paths = PathValidator(place.root)
+    try:
+        kept = TrustedFiles(paths, is_git=True)
+        kept.keep(())
+        with pytest.raises(DriftedError):
+            await workspace.run("write_file", {"path": "Makefile", "content": "x"}, bound={"Makefile": "0" * 64})
+        place.file("Makefile", "evil\n")
+        assert kept.put_back()
+        assert not (place.root / "Makefile").exists()
+    finally:
+        paths.close()
+
+
+async def test_what_its_owner_saves_stays_while_git_leaves_the_working_tree_alone(
+    workspace: Workspace, repository: Place
+) -> None:
+    makefile = repository.file("Makefile", "old\n")
+    with socket.create_server(("127.0.0.1", 0)) as remote:
+        git(repository.root, "remote", "add", "origin", f"http://127.0.0.1:{remote.getsockname()[1]}/x.git")
+        params = {"command": "git", "args": ["fetch", "origin"], "timeout": 20}
+        running = asyncio.create_task(workspace.run("execute_command", params, asked=False, network=True))
+        connection, _ = await asyncio.to_thread(remote.accept)
+        makefile.write_text("mine\n")
+        repository.file(".github/workflows/ci.yml", "mine\n")
+        connection.close()
+    result = await running
+    assert isinstance(result, ExecuteCommandResult)
+    assert result.warnings == []
+    assert makefile.read_text() == "mine\n"
+    assert (repository.root / ".github/workflows/ci.yml").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("line", [["add", "."], ["tag", "v1"], ["branch", "next"], ["update-index", "--refresh"]])
+async def test_git_that_needs_the_repository_alone_works_without_the_tree(
+    workspace: Workspace, repository: Place, line: list[str]
+) -> None:
+    repository.file("sub/a.txt", "new\n")
+    result = await run(workspace, "git", *line)
+    assert (result.exit_code, result.warnings) == (0, [])
+    assert "." in result.isolation["protected"]
 
 
 async def test_directory_that_is_swapped_brings_no_other_file(workspace: Workspace, place: Place) -> None:

@@ -27,6 +27,13 @@ _GIT_READS = frozenset(
         *("verify-commit", "verify-tag", "version", "whatchanged"),
     }
 )
+_GIT_KEEPS_TREE = frozenset(
+    {
+        *("add", "branch", "commit-tree", "fetch", "gc", "hash-object", "ls-remote", "mktag", "mktree", "notes"),
+        *("pack-refs", "reflog", "remote", "stage", "symbolic-ref", "tag", "update-index", "update-ref", "write-tree"),
+    }
+)
+"""They change the repository only, and run no program that may change more."""
 _GIT_WRITES = "--ou"
 """The shortest beginning of `--output`."""
 _MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
@@ -154,7 +161,16 @@ class UnderstoodCommand:
         """True if it can do its work without writing to the workspace."""
         if not self.is_git:
             return self.starts_nothing
-        return self._git_word in _GIT_READS and not any(arg.startswith(_GIT_WRITES) for arg in self.args)
+        return self._git_word in _GIT_READS and not self._git_writes
+
+    @property
+    def keeps_tree(self) -> bool:
+        """True for a git command that can do its work without changing the working tree."""
+        return self.is_git and self._git_word in _GIT_KEEPS_TREE and not self._git_writes
+
+    @property
+    def _git_writes(self) -> bool:
+        return any(arg.startswith(_GIT_WRITES) for arg in self.args)
 
     @property
     def runs_code(self) -> bool:

@@ -133,7 +133,7 @@ class CommandExecutor:
                 with launching(pins=holding.pins if holding else ()) as launch:
                     self._check_covered(launch, masked, command)
                     _check_left_out(launch, withheld)
-                    if kept is not None:
+                    if kept is not None and "." not in launch.isolation.protected:
                         await asyncio.to_thread(kept.keep, launch.isolation.protected)
                     start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
                     ended = await (start() if holding is None else _run_held(launch, start, holding))

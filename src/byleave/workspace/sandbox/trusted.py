@@ -5,19 +5,21 @@ A grant, the mode `full` and a rule let a command run unseen, and what it leaves
 them, since a checkout that fails half-way leaves a mess; its changes are put back afterwards, and so are changes to
 files that could not be sealed. New ones are renamed. Installed code may be changed by the programs that install it, but
 is read-only for git. Nested repositories are git's alone: for other commands they are read-only, and new ones are
-renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. Nothing is
-deleted, and every change is reported.
+renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. What our own
+tools write meanwhile (`own_write`) is what stays. Nothing is deleted, and every change is reported.
 """
 
 import os
 import stat
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from byleave.protocol.errors import RefusedError
 from byleave.workspace.files.drafts import new_name
+from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
 
 from .masking import find, installed, outermost, repositories, trusted
@@ -50,8 +52,35 @@ class _File:
 
 
 _LOCK = threading.Lock()
+_TURN = threading.Lock()
+"""Held while changes are taken back, or a trusted file is written by our own tools."""
 _RUNNING: dict[str, list["TrustedFiles"]] = {}
 """Running commands of each workspace, oldest first."""
+_ALL: weakref.WeakSet["TrustedFiles"] = weakref.WeakSet()
+"""Those of commands that are about to run, too."""
+
+
+@contextmanager
+def own_write(root: str, keep: Callable[[Replacing], None] | None) -> Generator[Callable[[Replacing], None]]:
+    """Enter around a write of our own, and report it right before its rename: if it succeeds, it stays. Blocking."""
+    written: dict[str, _File] = {}
+    with ExitStack() as held:
+
+        def see(replacing: Replacing) -> None:
+            if keep is not None:
+                keep(replacing)
+            path = replacing.real
+            with _LOCK:
+                is_kept = any(kept.keeps(root, path) for kept in _ALL)
+            if is_kept or (trusted().holds(path) and not installed().directories.forbid(path)):
+                held.enter_context(_TURN)
+                info = os.fstat(replacing.new_fd)
+                written[path] = _File(info, (0, 0), os.pread(replacing.new_fd, info.st_size, 0))
+
+        yield see
+        with _LOCK:
+            for kept in _ALL:
+                kept.learn(root, written)
 
 
 class TrustedFiles:
@@ -75,6 +104,17 @@ class TrustedFiles:
             deciding = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
             plain = [path for path in deciding if _is_plain(f"{self._root}/{path}")]
             self.sealed = (*self.sealed, *plain)[:MAX_SEALED]
+        with _LOCK:
+            _ALL.add(self)
+
+    def keeps(self, root: str, path: str) -> bool:
+        """True if it keeps this file as it is."""
+        return root == self._root and (path in self._found or path in self._before)
+
+    def learn(self, root: str, written: dict[str, _File]) -> None:
+        """Take files that our own tools wrote for the ones to keep."""
+        if root == self._root:
+            self._before |= written
 
     def _look(self, *, after: bool = False) -> list[str]:
         """Find the trusted files. `after` the command thoroughly: it may have made very many, or very deep ones."""
@@ -135,7 +175,7 @@ class TrustedFiles:
             if running:  # another such command may have changed them: use its record
                 earlier = running[0]._before
                 before = {path: before.get(path, file) if file.sealed else file for path, file in earlier.items()}
-            self._before = before
+            self._before = before | self._before
             running.append(self)
 
     def put_back(self) -> list[str]:
@@ -147,7 +187,8 @@ class TrustedFiles:
             with suppress(OSError):
                 if stat.S_IMODE(os.stat(self._root).st_mode) != self._mode:
                     os.chmod(self._root, self._mode)  # else nothing could be found or moved
-            return self._told()
+            with _TURN:
+                return self._told()
         finally:
             with _LOCK:
                 _RUNNING[self._root].remove(self)

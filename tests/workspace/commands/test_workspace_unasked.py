@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from byleave.gate import understand
-from byleave.protocol.errors import PathValidationError
+from byleave.gate import secret_name, understand
+from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
@@ -66,7 +66,6 @@ def said(result: ExecuteCommandResult) -> str:
         [["git", "stash", "-a"], ["git", "stash", "show", "-p", "--include-untracked"]],
         [["git", "hash-object", "-w", "link"], ["git", "cat-file", "--batch-all-objects", "--batch"]],
         [["dd", "if=link", "of=x.txt"], ["cat", "x.txt"]],
-        [["cp", "-r", "conf", "copy"], ["grep", "-r", "needle", "copy"]],
         [["tar", "cf", "all.tar", "."], ["tar", "xOf", "all.tar"]],
     ],
 )
@@ -79,6 +78,41 @@ async def test_unasked_lines_show_no_secret(workspace: Workspace, repository: Pl
         result = await run(workspace, *line)
         assert "needle" not in said(result).replace("--no-index needle", "")
     assert not [path for path in repository.root.rglob("x.txt") if "needle" in path.read_text()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            ["cp", "-r", "conf", "copy"],
+            ["mv", "conf", "css"],
+            ["mv", "-t", "docs", "conf/"],
+            ["git", "mv", "conf", "css"],
+        ),
+        *(["mv", ".m2", "m2.txt"], ["git", "-C", "docs", "mv", "../conf", "css"], ["mv", "pkg.md", "pkg2.md"]),
+    ],
+)
+async def test_unasked_move_takes_no_kept_file_to_another_name(
+    workspace: Workspace, repository: Place, line: list[str]
+) -> None:
+    for name in ("conf/a/tokens.json", ".m2/settings.xml", "pkg.md/package.json", "docs/a.txt", "conf/a.txt"):
+        repository.file(name, "needle\n")
+    git(repository.root, "add", "conf/a.txt", "docs")
+    before = sorted(repository.root.rglob("*"))
+    with pytest.raises(RefusedError, match="nobody was asked"):
+        await run(workspace, *line)
+    assert sorted(repository.root.rglob("*")) == before
+    assert (await run(workspace, "mv", "docs", "texts")).exit_code == 0
+    assert (await run(workspace, "mv", "README.md", "conf")).exit_code == 0
+
+
+async def test_secret_that_was_put_aside_stays_a_secret(workspace: Workspace, repository: Place) -> None:
+    script = "import os\nos.mkdir('css')\nopen('css/.npmrc', 'w').write('needle')"
+    await run(workspace, "python", "-c", script)
+    (path,) = (repository.root / "css").iterdir()
+    assert path.name.startswith(".npmrc.replaced-")
+    assert secret_name(f"css/{path.name}")
+    assert "needle" not in (await run(workspace, "git", "grep", "--no-index", "needle")).stdout
 
 
 async def test_person_who_was_asked_gets_what_the_line_says(workspace: Workspace, repository: Place) -> None:

@@ -62,6 +62,8 @@ _NOT_NAMES = frozenset(
 )
 _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
 """Commands that can be LOW and open the files in a directory."""
+_MOVES = frozenset({("mv",), ("cp",), ("git", "mv")})
+_ALL_MOVE = frozenset({"-t", "--target-directory", "--exchange"})
 GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 _OPEN_NOTHING = frozenset({"echo", "true", "whoami"})
@@ -250,6 +252,15 @@ class UnderstoodCommand:
             if not (index < len(kinds) and kinds[index] in _NOT_NAMES):
                 found.append(OpenedName(operand, opened=shows))
         return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def moved(self) -> tuple[str, ...]:
+        """Names of what it moves or copies, directories as a whole."""
+        reading = self.reading.sub or self.reading if self.reading is not None else None
+        if reading is None or self.named not in _MOVES:
+            return ()
+        all_move = any(one.option.name in _ALL_MOVE for one in reading.said)
+        return reading.operands if all_move else reading.operands[:-1]
 
     @cached_property
     def walked(self) -> tuple[str, ...]:

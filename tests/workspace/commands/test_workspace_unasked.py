@@ -225,19 +225,106 @@ async def test_trusted_file_in_a_directory_too_deep_to_walk_is_found_through_a_l
     assert not (repository.root / "app/package.json").exists(), result.warnings
 
 
-async def test_new_link_into_installed_code_moves_none_of_it(workspace: Workspace, repository: Place) -> None:
+@pytest.mark.parametrize("target", ["node_modules/foo/dist", "node_modules/foo", "node_modules"])
+async def test_new_link_into_installed_code_moves_none_of_it(
+    workspace: Workspace, repository: Place, target: str
+) -> None:
     repository.file(".gitignore", "node_modules\n")
-    repository.file("node_modules/foo/dist/index.js", "mine\n")
+    for name in ("dist/index.js", "dist/Makefile", "package.json"):
+        repository.file(f"node_modules/foo/{name}", "mine\n")
+    before = sorted((repository.root / "node_modules").rglob("*"))
     git(repository.root, "add", ".")
     git(repository.root, "commit", "-qm", "old")
     git(repository.root, "checkout", "-qb", "next")
-    (repository.root / "lib").symlink_to("node_modules/foo/dist")
+    (repository.root / "lib").symlink_to(target)
     git(repository.root, "add", ".")
     git(repository.root, "commit", "-qm", "new")
     git(repository.root, "checkout", "-q", "main")
     result = await run(workspace, "git", "checkout", "next")
-    assert (repository.root / "node_modules/foo/dist/index.js").read_text() == "mine\n", result.warnings
-    assert os.listdir(repository.root / "node_modules/foo") == ["dist"]
+    assert sorted((repository.root / "node_modules").rglob("*")) == before, result.warnings
+    # Code may change what is installed, so it may not give it another name.
+    result = await run(workspace, "python", "-c", f"import os\nos.symlink({target!r}, 'app')")
+    assert sorted((repository.root / "node_modules").rglob("*")) == before, result.warnings
+    assert not (repository.root / "app").is_symlink()
+
+
+async def test_new_link_into_the_repository_is_put_aside(workspace: Workspace, repository: Place) -> None:
+    """Branches name the files there, and commit messages fill them."""
+    repository.file("to.txt", ".git/logs/refs/heads/x")
+    blob = git(repository.root, "hash-object", "-w", "to.txt")
+    (repository.root / "mine").symlink_to(".git/description")
+    for line in (
+        ["checkout", "-b", "x/Makefile"],
+        ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "--allow-empty", "-m", "$(shell evil)"],
+        ["update-index", "--add", "--cacheinfo", f"120000,{blob},app"],
+        ["checkout", "--", "app"],
+    ):
+        result = await run(workspace, "git", *line)
+        assert result.exit_code == 0, result
+    assert (repository.root / ".git/logs/refs/heads/x/Makefile").exists()
+    assert not (repository.root / "app").is_symlink()
+    assert "It made 'app'" in "\n".join(result.warnings)
+    assert (repository.root / "mine").is_symlink()
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "file", "link"])
+async def test_trusted_file_comes_back_with_its_directories(
+    workspace: Workspace, repository: Place, becomes: str
+) -> None:
+    path = repository.file("app/sub/package.json", "mine\n")
+    repository.file("other/sub/a.txt")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    git(repository.root, "rm", "-rq", "app")
+    if becomes == "file":
+        repository.file("app", "new\n")
+    elif becomes == "link":
+        (repository.root / "app").symlink_to("other")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "checkout", "next")
+    assert path.read_text() == "mine\n", result.warnings
+    assert not (repository.root / "app").is_symlink()
+    assert len(list(repository.root.glob("app.replaced-*"))) == (becomes != "nothing")
+    assert os.listdir(repository.root / "other/sub") == ["a.txt"]
+
+
+@pytest.mark.parametrize("parts", [["objects/x", "refs/x"], ["commondir"]])
+async def test_unasked_command_makes_no_repository_without_a_git_directory(
+    workspace: Workspace, repository: Place, parts: list[str]
+) -> None:
+    repository.file("docs/config", "[core]\n\tfsmonitor = mine\n")
+    repository.file("notes/HEAD", "mine\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    for name in ("HEAD", *parts):
+        repository.file(f"docs/{name}", "ref: refs/heads/main\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "checkout", "next")
+    assert not (repository.root / "docs/HEAD").exists(), result.warnings
+    assert (repository.root / "docs/config").exists()
+    assert (repository.root / "notes/HEAD").exists()
+
+
+async def test_unasked_git_keeps_the_settings_of_a_repository_without_a_git_directory(
+    workspace: Workspace, repository: Place
+) -> None:
+    git(repository.root, "init", "-q", "--bare", "fixture")
+    config = repository.root / "fixture/config"
+    mine = config.read_text()
+    git(repository.root, "checkout", "-qb", "next")
+    config.write_text("[core]\n\tfsmonitor = evil\n")
+    git(repository.root, "add", "fixture/config")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    config.write_text(mine)
+    await run(workspace, "git", "checkout", "next", "--", "fixture/config")
+    assert config.read_text() == mine
 
 
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "sub/.github/workflows/ci.yml", ".gitlab-ci.yml"])

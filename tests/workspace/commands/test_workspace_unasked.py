@@ -90,6 +90,7 @@ async def test_unasked_lines_show_no_secret(workspace: Workspace, repository: Pl
             ["git", "mv", "conf", "css"],
         ),
         *(["mv", ".m2", "m2.txt"], ["git", "-C", "docs", "mv", "../conf", "css"], ["mv", "pkg.md", "pkg2.md"]),
+        ["mv", "-b", "-T", "docs", ".m2"],
     ],
 )
 async def test_unasked_move_takes_no_kept_file_to_another_name(

@@ -63,7 +63,8 @@ _NOT_NAMES = frozenset(
 _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
 """Commands that can be LOW and open the files in a directory."""
 _MOVES = frozenset({("mv",), ("cp",), ("git", "mv")})
-_ALL_MOVE = frozenset({"-t", "--target-directory", "--exchange"})
+_ALL_MOVE = frozenset({"-t", "--target-directory", "--exchange", "-b", "--backup", "-S", "--suffix"})
+"""With these the last name is no place, or what is there moves as well."""
 GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 _OPEN_NOTHING = frozenset({"echo", "true", "whoami"})

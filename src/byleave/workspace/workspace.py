@@ -272,12 +272,19 @@ class Workspace:
         asked: bool,
     ) -> ToolResult:
         from .sandbox.protection import PROTECTED, link_targets
+        from .sandbox.trusted import trusted_link_to
 
         real = await self._real(params.path)
         if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
             raise PathValidationError(
                 f"{params.path!r} is really {visible(real)!r}, and nobody was asked about that name.",
                 hint="Ask for the file by its own name.",
+            )
+        name = None if asked else await asyncio.to_thread(trusted_link_to, str(self.root), real)
+        if name is not None:
+            raise PathValidationError(
+                f"{visible(real)!r} is also {visible(name)!r}, which something executes or trusts; nobody was asked.",
+                hint="Ask for the file by that name.",
             )
         async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
             await self._held.free(params.path)  # last: a command may start while we wait

@@ -630,3 +630,27 @@ async def test_granted_write_goes_by_the_real_path(workspace: Workspace, place: 
     assert not (place.root / "new.md").exists()
     for path in ("src/a.md", "./src//a.md", str(place.root / "src/a.md"), "src/new/b.md"):
         await workspace.run("write_file", {"path": path, "content": "new"}, asked=False)
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "path", "is_kept"),
+    [
+        ("CLAUDE.md", "docs/guide.md", "docs/guide.md", True),
+        (".claude", "docs", "docs/new.md", True),
+        (".github", "docs", "docs/workflows/ci.md", True),
+        (".github", "docs", "docs/guide.md", False),
+        ("notes.md", "docs/guide.md", "docs/guide.md", False),
+    ],
+)
+async def test_granted_write_changes_nothing_that_a_trusted_link_leads_to(
+    workspace: Workspace, place: Place, link: str, target: str, path: str, is_kept: bool
+) -> None:
+    place.file("docs/guide.md", "mine\n")
+    (place.root / link).symlink_to(target)
+    params = {"path": path, "content": "new\n"}
+    if is_kept:
+        with pytest.raises(PathValidationError, match="which something executes or trusts"):
+            await workspace.run("write_file", params, asked=False)
+        assert (place.root / "docs/guide.md").read_text() == "mine\n"
+    await workspace.run("write_file", params, asked=is_kept)
+    assert (place.root / path).read_text() == "new\n"

@@ -87,6 +87,20 @@ def own_write(root: str, keep: Callable[[Replacing], None] | None) -> Generator[
                 kept.learn(root, written)
 
 
+def trusted_link_to(root: str, real: str) -> str | None:
+    """A trusted name that leads to a file through a link, if its own name is not trusted. Blocking."""
+    if trusted_name(real) is not None:
+        return None
+    links: dict[str, str] = {}
+    for link in find(root, ["."], trusted(), passing=installed(), links=links):
+        target = os.path.relpath(os.path.realpath(f"{root}/{link}"), root) if link in links else None
+        if target is not None and f"{real}/".startswith(f"{target}/"):
+            name = link + real[len(target) :]
+            if trusted_name(name) is not None:
+                return name
+    return None
+
+
 class TrustedFiles:
     """The trusted files of one workspace around one command. Blocking."""
 

@@ -249,6 +249,16 @@ async def test_new_link_into_installed_code_moves_none_of_it(
     assert not (repository.root / "app").is_symlink()
 
 
+async def test_link_to_an_empty_place_among_installed_code_gives_no_name_later(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("node_modules/foo/index.js", "mine\n")
+    for change in ("os.symlink('node_modules/foo', 'app')", "open('node_modules/foo/Makefile', 'w').write('evil')"):
+        await run(workspace, "python", "-c", f"import os\n{change}")
+    assert not (place.root / "app/Makefile").exists()
+    assert (place.root / "node_modules/foo/index.js").read_text() == "mine\n"
+
+
 async def test_new_link_into_the_repository_is_put_aside(workspace: Workspace, repository: Place) -> None:
     """Branches name the files there, and commit messages fill them."""
     repository.file("to.txt", ".git/logs/refs/heads/x")

@@ -9,10 +9,10 @@ names, since a branch may hold them (never `.byleave`, and `.git` only by `git i
 reported, and files that would give git other settings are put aside.
 
 Commands that only read get the whole workspace read-only, and git all but the repository if its command needs no more
-(`keeps_tree`). Denied paths are covered (`masking`). If nobody was asked
-about a command, secrets are covered too, and the files it may not change are read-only (`Withheld`). Kernel file
-systems mounted inside the workspace, as in a chroot, are covered: a /proc or /sys there shows every process, and root
-could change kernel settings through it. Other mounts stay: many projects have a volume for `node_modules`.
+(`keeps_tree`). Denied paths are covered (`masking`). If nobody was asked about a command, secrets are covered too, and
+the files it may not change are read-only (`Withheld`). Kernel file systems mounted inside the workspace, as in a
+chroot, are covered: a /proc or /sys there shows every process, and root could change kernel settings through it. Other
+mounts stay: many projects have a volume for `node_modules`.
 
 Bubblewrap takes mount points by path, and old versions the sources too, so a running command could swap one for a link.
 A protected name that could be swapped is skipped and reported; if a path must be hidden, the command is refused. A file

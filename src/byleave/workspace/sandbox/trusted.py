@@ -241,9 +241,10 @@ class TrustedFiles:
         aside = [path for path in new_links if path not in self._before and self._matters(path, trusted_now)]
         for path in aside:
             told += self._put_aside(path)
-        # The target of a new link is found through it, but was there before; so was installed code.
-        again = self._look({}, after=True) if aside else found
-        made = (path for path in again if not installed().directories.forbid(path))
+        # The target of a new link is found through it, but was there before; so was what git cannot install.
+        made = self._look({}, after=True) if aside else found
+        if self._is_git:
+            made = [path for path in made if not installed().directories.forbid(path)]
         for path in sorted({*made, *self._before, *new}):
             file = self._before.get(path)
             try:
@@ -267,7 +268,7 @@ class TrustedFiles:
         if _is_ours(link):
             return False
         real = os.path.relpath(os.path.realpath(f"{self._root}/{link}"), self._root)
-        if link in found or _is_ours(real):
+        if link in found or _is_ours(real.lower()):
             return True
         behind = not self._is_git and installed().directories.forbid(real)
         return behind and any(path == real or path.startswith(f"{real}/") for path in found)

@@ -82,6 +82,7 @@ _UNLESS_WITHIN: frozenset[str] = frozenset(_DATA["secrets"]["unless_within"])
 _UNLESS_WORDS: frozenset[str] = frozenset(_DATA["secrets"]["unless_words"])
 _COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["copies"])
 _ENDING_COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["ending_copies"])
+_PUT_ASIDE = re.compile(f"{re.escape(_DATA['secrets']['aside'])}[0-9a-f]{{8}}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def secret_globs() -> NameGlobs:
     stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*"))
     globs = _globs([entry])
     words = (f"*{spelled}*" for word in entry["data_words"] for spelled in {word, word.replace("_", "-")})
-    copies = (f"*{ending}" for ending in (*entry["copies"], *entry["ending_copies"]))
+    copies = (f"*{ending}" for ending in (*entry["copies"], *entry["ending_copies"], f"{entry['aside']}*"))
     return NameGlobs(globs.directories, (*globs.files, *stems, *words, *entry["ambiguous"], *copies, "#*#"))
 
 
@@ -150,7 +151,7 @@ def secret_name(path: str) -> bool:
 
 def _copied(name: str) -> Iterator[str]:
     """Names that this may be a copy of: `a.key.bak`, `a.key~`, and the editors' own `#a.key#`, `.a.key.swp`."""
-    bare = name.strip("#")
+    bare = _PUT_ASIDE.sub("", name).strip("#")
     while bare.endswith(_COPIES):
         bare = bare.removesuffix(next(ending for ending in _COPIES if bare.endswith(ending)))
     stem, dot, ending = bare.rpartition(".")

@@ -20,7 +20,7 @@ from byleave.gate import Policy, Rule
 from byleave.gate.names import DEEP
 from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import TOOLS, ListDirectoryParams, ListDirectoryResult, WriteFileParams, WriteFileResult
-from byleave.workspace.files.executor import FileSystemExecutor, Listing
+from byleave.workspace.files.executor import AroundWrite, FileSystemExecutor, Listing
 from byleave.workspace.files.writing import Replacing
 
 from .paths import PathValidator, visible
@@ -227,8 +227,8 @@ class GuardedPaths(PathValidator):
 class GuardedFiles(FileSystemExecutor):
     """One file tool kept off denied paths. A new file has no descriptor yet: its path is checked before its rename."""
 
-    def __init__(self, paths: GuardedPaths, *, max_file_bytes: int) -> None:
-        super().__init__(paths, max_file_bytes=max_file_bytes)
+    def __init__(self, paths: GuardedPaths, *, max_file_bytes: int, around_write: AroundWrite | None = None) -> None:
+        super().__init__(paths, max_file_bytes=max_file_bytes, around_write=around_write)
         self._forbidden = paths.forbidden
 
     async def list_directory(self, params: ListDirectoryParams) -> ListDirectoryResult:

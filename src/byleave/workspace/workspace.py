@@ -12,7 +12,7 @@ import asyncio
 import posixpath
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -45,7 +45,7 @@ from byleave.settings import ClientSettings
 
 from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
 from .files.drafts import remove_drafts
-from .files.executor import FileSystemExecutor
+from .files.executor import FileSystemExecutor, Keep
 from .files.inspection import inspect, inspect_write
 from .files.links import under_real_names
 from .paths import PathValidator, visible
@@ -74,7 +74,9 @@ class Workspace:
         self._paths = PathValidator(root)
         self.root = self._paths.root
         self._own = own_layer(self._settings, self.root)
-        self._files = FileSystemExecutor(self._paths, max_file_bytes=self._settings.max_file_bytes)
+        self._files = FileSystemExecutor(
+            self._paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write
+        )
         self._sandbox: Sandbox | None = None
         self._probing = threading.Lock()
         self._guards = ExitStack()
@@ -133,7 +135,7 @@ class Workspace:
         paths = self._guarded_paths(tool)
         if not isinstance(paths, GuardedPaths):
             return None
-        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes)
+        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write)
         self._guards.callback(files.close)
         return files
 
@@ -270,6 +272,7 @@ class Workspace:
         asked: bool,
     ) -> ToolResult:
         from .sandbox.protection import PROTECTED, link_targets
+        from .sandbox.trusted import trusted_link_to
 
         real = await self._real(params.path)
         if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
@@ -277,12 +280,23 @@ class Workspace:
                 f"{params.path!r} is really {visible(real)!r}, and nobody was asked about that name.",
                 hint="Ask for the file by its own name.",
             )
+        name = None if asked else await asyncio.to_thread(trusted_link_to, str(self.root), real)
+        if name is not None:
+            raise PathValidationError(
+                f"{visible(real)!r} is also {visible(name)!r}, which something executes or trusts; nobody was asked.",
+                hint="Ask for the file by that name.",
+            )
         async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
             await self._held.free(params.path)  # last: a command may start while we wait
             if record_as is None:
                 return await files.write_file(params, bound=bound, until=until)
             recording = self._undo.writing(record_as, f"write_file {params.path}"[:_MAX_SUMMARY])
             return await files.write_file(params, recording, bound, until=until)
+
+    def _own_write(self, keep: Keep | None) -> AbstractContextManager[Keep]:
+        from .sandbox.trusted import own_write
+
+        return own_write(str(self.root), keep)
 
     async def _commands(self) -> "CommandExecutor":
         from .commands.executor import CommandExecutor

@@ -5,6 +5,7 @@ They read no secrets, whatever the line, and leave alone what something executes
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from byleave.gate import understand
-from byleave.protocol.errors import PathValidationError
+from byleave.gate import secret_name, understand
+from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.masking import MAX_DEPTH
 from byleave.workspace.sandbox.trusted import TrustedFiles
+from byleave.workspace.stopping import DriftedError
 from harness.place import Place
 
 pytestmark = [pytest.mark.promise("G8", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
@@ -64,7 +66,6 @@ def said(result: ExecuteCommandResult) -> str:
         [["git", "stash", "-a"], ["git", "stash", "show", "-p", "--include-untracked"]],
         [["git", "hash-object", "-w", "link"], ["git", "cat-file", "--batch-all-objects", "--batch"]],
         [["dd", "if=link", "of=x.txt"], ["cat", "x.txt"]],
-        [["cp", "-r", "conf", "copy"], ["grep", "-r", "needle", "copy"]],
         [["tar", "cf", "all.tar", "."], ["tar", "xOf", "all.tar"]],
     ],
 )
@@ -77,6 +78,42 @@ async def test_unasked_lines_show_no_secret(workspace: Workspace, repository: Pl
         result = await run(workspace, *line)
         assert "needle" not in said(result).replace("--no-index needle", "")
     assert not [path for path in repository.root.rglob("x.txt") if "needle" in path.read_text()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            ["cp", "-r", "conf", "copy"],
+            ["mv", "conf", "css"],
+            ["mv", "-t", "docs", "conf/"],
+            ["git", "mv", "conf", "css"],
+        ),
+        *(["mv", ".m2", "m2.txt"], ["git", "-C", "docs", "mv", "../conf", "css"], ["mv", "pkg.md", "pkg2.md"]),
+        ["mv", "-b", "-T", "docs", ".m2"],
+    ],
+)
+async def test_unasked_move_takes_no_kept_file_to_another_name(
+    workspace: Workspace, repository: Place, line: list[str]
+) -> None:
+    for name in ("conf/a/tokens.json", ".m2/settings.xml", "pkg.md/package.json", "docs/a.txt", "conf/a.txt"):
+        repository.file(name, "needle\n")
+    git(repository.root, "add", "conf/a.txt", "docs")
+    before = sorted(repository.root.rglob("*"))
+    with pytest.raises(RefusedError, match="nobody was asked"):
+        await run(workspace, *line)
+    assert sorted(repository.root.rglob("*")) == before
+    assert (await run(workspace, "mv", "docs", "texts")).exit_code == 0
+    assert (await run(workspace, "mv", "README.md", "conf")).exit_code == 0
+
+
+async def test_secret_that_was_put_aside_stays_a_secret(workspace: Workspace, repository: Place) -> None:
+    script = "import os\nos.mkdir('css')\nopen('css/.npmrc', 'w').write('needle')"
+    await run(workspace, "python", "-c", script)
+    (path,) = (repository.root / "css").iterdir()
+    assert path.name.startswith(".npmrc.replaced-")
+    assert secret_name(f"css/{path.name}")
+    assert "needle" not in (await run(workspace, "git", "grep", "--no-index", "needle")).stdout
 
 
 async def test_person_who_was_asked_gets_what_the_line_says(workspace: Workspace, repository: Place) -> None:
@@ -189,19 +226,116 @@ async def test_trusted_file_in_a_directory_too_deep_to_walk_is_found_through_a_l
     assert not (repository.root / "app/package.json").exists(), result.warnings
 
 
-async def test_new_link_into_installed_code_moves_none_of_it(workspace: Workspace, repository: Place) -> None:
+@pytest.mark.parametrize("target", ["node_modules/foo/dist", "node_modules/foo", "node_modules"])
+async def test_new_link_into_installed_code_moves_none_of_it(
+    workspace: Workspace, repository: Place, target: str
+) -> None:
     repository.file(".gitignore", "node_modules\n")
-    repository.file("node_modules/foo/dist/index.js", "mine\n")
+    for name in ("dist/index.js", "dist/Makefile", "package.json"):
+        repository.file(f"node_modules/foo/{name}", "mine\n")
+    before = sorted((repository.root / "node_modules").rglob("*"))
     git(repository.root, "add", ".")
     git(repository.root, "commit", "-qm", "old")
     git(repository.root, "checkout", "-qb", "next")
-    (repository.root / "lib").symlink_to("node_modules/foo/dist")
+    (repository.root / "lib").symlink_to(target)
     git(repository.root, "add", ".")
     git(repository.root, "commit", "-qm", "new")
     git(repository.root, "checkout", "-q", "main")
     result = await run(workspace, "git", "checkout", "next")
-    assert (repository.root / "node_modules/foo/dist/index.js").read_text() == "mine\n", result.warnings
-    assert os.listdir(repository.root / "node_modules/foo") == ["dist"]
+    assert sorted((repository.root / "node_modules").rglob("*")) == before, result.warnings
+    # Code may change what is installed, so it may not give it another name.
+    result = await run(workspace, "python", "-c", f"import os\nos.symlink({target!r}, 'app')")
+    assert sorted((repository.root / "node_modules").rglob("*")) == before, result.warnings
+    assert not (repository.root / "app").is_symlink()
+
+
+async def test_link_to_an_empty_place_among_installed_code_gives_no_name_later(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("node_modules/foo/index.js", "mine\n")
+    for change in ("os.symlink('node_modules/foo', 'app')", "open('node_modules/foo/Makefile', 'w').write('evil')"):
+        await run(workspace, "python", "-c", f"import os\n{change}")
+    assert not (place.root / "app/Makefile").exists()
+    assert (place.root / "node_modules/foo/index.js").read_text() == "mine\n"
+
+
+async def test_new_link_into_the_repository_is_put_aside(workspace: Workspace, repository: Place) -> None:
+    """Branches name the files there, and commit messages fill them."""
+    repository.file("to.txt", ".git/logs/refs/heads/x")
+    blob = git(repository.root, "hash-object", "-w", "to.txt")
+    (repository.root / "mine").symlink_to(".git/description")
+    for line in (
+        ["checkout", "-b", "x/Makefile"],
+        ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "--allow-empty", "-m", "$(shell evil)"],
+        ["update-index", "--add", "--cacheinfo", f"120000,{blob},app"],
+        ["checkout", "--", "app"],
+    ):
+        result = await run(workspace, "git", *line)
+        assert result.exit_code == 0, result
+    assert (repository.root / ".git/logs/refs/heads/x/Makefile").exists()
+    assert not (repository.root / "app").is_symlink()
+    assert "It made 'app'" in "\n".join(result.warnings)
+    assert (repository.root / "mine").is_symlink()
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "file", "link"])
+async def test_trusted_file_comes_back_with_its_directories(
+    workspace: Workspace, repository: Place, becomes: str
+) -> None:
+    path = repository.file("app/sub/package.json", "mine\n")
+    repository.file("other/sub/a.txt")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    git(repository.root, "rm", "-rq", "app")
+    if becomes == "file":
+        repository.file("app", "new\n")
+    elif becomes == "link":
+        (repository.root / "app").symlink_to("other")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "checkout", "next")
+    assert path.read_text() == "mine\n", result.warnings
+    assert not (repository.root / "app").is_symlink()
+    assert len(list(repository.root.glob("app.replaced-*"))) == (becomes != "nothing")
+    assert os.listdir(repository.root / "other/sub") == ["a.txt"]
+
+
+@pytest.mark.parametrize("parts", [["objects/x", "refs/x"], ["commondir"]])
+async def test_unasked_command_makes_no_repository_without_a_git_directory(
+    workspace: Workspace, repository: Place, parts: list[str]
+) -> None:
+    repository.file("docs/config", "[core]\n\tfsmonitor = mine\n")
+    repository.file("notes/HEAD", "mine\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    for name in ("HEAD", *parts):
+        repository.file(f"docs/{name}", "ref: refs/heads/main\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    result = await run(workspace, "git", "checkout", "next")
+    assert not (repository.root / "docs/HEAD").exists(), result.warnings
+    assert (repository.root / "docs/config").exists()
+    assert (repository.root / "notes/HEAD").exists()
+
+
+async def test_unasked_git_keeps_the_settings_of_a_repository_without_a_git_directory(
+    workspace: Workspace, repository: Place
+) -> None:
+    git(repository.root, "init", "-q", "--bare", "fixture")
+    config = repository.root / "fixture/config"
+    mine = config.read_text()
+    git(repository.root, "checkout", "-qb", "next")
+    config.write_text("[core]\n\tfsmonitor = evil\n")
+    git(repository.root, "add", "fixture/config")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    config.write_text(mine)
+    await run(workspace, "git", "checkout", "next", "--", "fixture/config")
+    assert config.read_text() == mine
 
 
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "sub/.github/workflows/ci.yml", ".gitlab-ci.yml"])
@@ -382,6 +516,71 @@ async def test_file_that_its_owner_saves_meanwhile_stays(workspace: Workspace, p
     assert path.read_text() == "mine\n"
 
 
+async def started(place: Place) -> None:
+    while not (place.root / "up").exists():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("mode", ["write", "append"])
+@pytest.mark.parametrize("there", [False, True])
+async def test_what_a_person_approves_while_a_command_runs_stays(
+    workspace: Workspace, place: Place, there: bool, mode: str
+) -> None:
+    path = place.root / "Makefile"
+    if there:
+        path.write_text("old\n")
+    script = "import os\nopen('up', 'w')\nwhile not os.path.exists('go'): pass\nopen('Makefile', 'a').write('evil')"
+    running = asyncio.create_task(run(workspace, "python", "-c", script))
+    await started(place)
+    await workspace.run("write_file", {"path": "Makefile", "content": "approved\n", "mode": mode})
+    place.file("go")
+    result = await running
+    assert path.read_text() == ("old\n" if there and mode == "append" else "") + "approved\n", result.warnings
+
+
+async def test_write_that_fails_while_a_command_runs_leaves_the_file_kept(workspace: Workspace, place: Place) -> None:
+    paths = PathValidator(place.root)
+    try:
+        kept = TrustedFiles(paths, is_git=True)
+        kept.keep(())
+        with pytest.raises(DriftedError):
+            await workspace.run("write_file", {"path": "Makefile", "content": "x"}, bound={"Makefile": "0" * 64})
+        place.file("Makefile", "evil\n")
+        assert kept.put_back()
+        assert not (place.root / "Makefile").exists()
+    finally:
+        paths.close()
+
+
+async def test_what_its_owner_saves_stays_while_git_leaves_the_working_tree_alone(
+    workspace: Workspace, repository: Place
+) -> None:
+    makefile = repository.file("Makefile", "old\n")
+    with socket.create_server(("127.0.0.1", 0)) as remote:
+        git(repository.root, "remote", "add", "origin", f"http://127.0.0.1:{remote.getsockname()[1]}/x.git")
+        params = {"command": "git", "args": ["fetch", "origin"], "timeout": 20}
+        running = asyncio.create_task(workspace.run("execute_command", params, asked=False, network=True))
+        connection, _ = await asyncio.to_thread(remote.accept)
+        makefile.write_text("mine\n")
+        repository.file(".github/workflows/ci.yml", "mine\n")
+        connection.close()
+    result = await running
+    assert isinstance(result, ExecuteCommandResult)
+    assert result.warnings == []
+    assert makefile.read_text() == "mine\n"
+    assert (repository.root / ".github/workflows/ci.yml").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("line", [["add", "."], ["tag", "v1"], ["branch", "next"], ["update-index", "--refresh"]])
+async def test_git_that_needs_the_repository_alone_works_without_the_tree(
+    workspace: Workspace, repository: Place, line: list[str]
+) -> None:
+    repository.file("sub/a.txt", "new\n")
+    result = await run(workspace, "git", *line)
+    assert (result.exit_code, result.warnings) == (0, [])
+    assert "." in result.isolation["protected"]
+
+
 async def test_directory_that_is_swapped_brings_no_other_file(workspace: Workspace, place: Place) -> None:
     place.file("sub/Makefile", "mine\n")
     script = "import os\nos.rename('sub', 'old')\nos.mkdir('sub')\nopen('sub/Makefile', 'w').write('evil')"
@@ -441,3 +640,27 @@ async def test_granted_write_goes_by_the_real_path(workspace: Workspace, place: 
     assert not (place.root / "new.md").exists()
     for path in ("src/a.md", "./src//a.md", str(place.root / "src/a.md"), "src/new/b.md"):
         await workspace.run("write_file", {"path": path, "content": "new"}, asked=False)
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "path", "is_kept"),
+    [
+        ("CLAUDE.md", "docs/guide.md", "docs/guide.md", True),
+        (".claude", "docs", "docs/new.md", True),
+        (".github", "docs", "docs/workflows/ci.md", True),
+        (".github", "docs", "docs/guide.md", False),
+        ("notes.md", "docs/guide.md", "docs/guide.md", False),
+    ],
+)
+async def test_granted_write_changes_nothing_that_a_trusted_link_leads_to(
+    workspace: Workspace, place: Place, link: str, target: str, path: str, is_kept: bool
+) -> None:
+    place.file("docs/guide.md", "mine\n")
+    (place.root / link).symlink_to(target)
+    params = {"path": path, "content": "new\n"}
+    if is_kept:
+        with pytest.raises(PathValidationError, match="which something executes or trusts"):
+            await workspace.run("write_file", params, asked=False)
+        assert (place.root / "docs/guide.md").read_text() == "mine\n"
+    await workspace.run("write_file", params, asked=is_kept)
+    assert (place.root / path).read_text() == "new\n"

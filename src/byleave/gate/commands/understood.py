@@ -27,6 +27,13 @@ _GIT_READS = frozenset(
         *("verify-commit", "verify-tag", "version", "whatchanged"),
     }
 )
+_GIT_KEEPS_TREE = frozenset(
+    {
+        *("add", "branch", "commit-tree", "fetch", "gc", "hash-object", "ls-remote", "mktag", "mktree", "notes"),
+        *("pack-refs", "reflog", "remote", "stage", "symbolic-ref", "tag", "update-index", "update-ref", "write-tree"),
+    }
+)
+"""They change the repository only, and run no program that may change more."""
 _GIT_WRITES = "--ou"
 """The shortest beginning of `--output`."""
 _MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
@@ -55,6 +62,9 @@ _NOT_NAMES = frozenset(
 )
 _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
 """Commands that can be LOW and open the files in a directory."""
+_MOVES = frozenset({("mv",), ("cp",), ("git", "mv")})
+_ALL_MOVE = frozenset({"-t", "--target-directory", "--exchange", "-b", "--backup", "-S", "--suffix"})
+"""With these the last name is no place, or what is there moves as well."""
 GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 _OPEN_NOTHING = frozenset({"echo", "true", "whoami"})
@@ -154,7 +164,16 @@ class UnderstoodCommand:
         """True if it can do its work without writing to the workspace."""
         if not self.is_git:
             return self.starts_nothing
-        return self._git_word in _GIT_READS and not any(arg.startswith(_GIT_WRITES) for arg in self.args)
+        return self._git_word in _GIT_READS and not self._git_writes
+
+    @property
+    def keeps_tree(self) -> bool:
+        """True for a git command that can do its work without changing the working tree."""
+        return self.is_git and self._git_word in _GIT_KEEPS_TREE and not self._git_writes
+
+    @property
+    def _git_writes(self) -> bool:
+        return any(arg.startswith(_GIT_WRITES) for arg in self.args)
 
     @property
     def runs_code(self) -> bool:
@@ -234,6 +253,15 @@ class UnderstoodCommand:
             if not (index < len(kinds) and kinds[index] in _NOT_NAMES):
                 found.append(OpenedName(operand, opened=shows))
         return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def moved(self) -> tuple[str, ...]:
+        """Names of what it moves or copies, directories as a whole."""
+        reading = self.reading.sub or self.reading if self.reading is not None else None
+        if reading is None or self.named not in _MOVES:
+            return ()
+        all_move = any(one.option.name in _ALL_MOVE for one in reading.said)
+        return reading.operands if all_move else reading.operands[:-1]
 
     @cached_property
     def walked(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
 from byleave.workspace.sandbox.trusted import TrustedFiles
 from byleave.workspace.stopping import outlast
 
-from .operands import check_operands, to_leave_out
+from .operands import check_operands, refuse_moved, to_leave_out
 
 _MAX_TOLD = 10
 _LIST_SECONDS = 30
@@ -133,7 +133,7 @@ class CommandExecutor:
                 with launching(pins=holding.pins if holding else ()) as launch:
                     self._check_covered(launch, masked, command)
                     _check_left_out(launch, withheld)
-                    if kept is not None:
+                    if kept is not None and "." not in launch.isolation.protected:
                         await asyncio.to_thread(kept.keep, launch.isolation.protected)
                     start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
                     ended = await (start() if holding is None else _run_held(launch, start, holding))
@@ -199,6 +199,7 @@ class CommandExecutor:
         """Find the files that a command may not read or change because nobody was asked about it."""
         if asked and not command.is_low:
             return None, NOTHING_WITHHELD
+        await asyncio.to_thread(refuse_moved, str(self._root), command)
         secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
         if secrets and command.is_git:
             secrets = await self._not_in_the_repository(program, secrets)

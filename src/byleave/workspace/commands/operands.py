@@ -1,12 +1,13 @@
 """File-system checks of a command's operands, which the gate judged by their spelling alone.
 
-The gate cannot see links. Before a command starts, `check_operands` resolves each name that the gate found, as
-the file tools do. A link out of the workspace is always refused. A command that shows content is also refused a link
-that hides a secret's own name, and a pipe or device that would never end. No command writes under the name of a link
-that is judged less strictly than its target, as `write_file` does not. `to_leave_out` finds the files with secrets
-that the sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them. The
-sandbox still confines a command if a name is swapped later. `DryRun` makes the same checks for `byleave check`, without
-running the call. Nothing here opens a file's content or changes anything.
+The gate cannot see links. Before a command starts, `check_operands` resolves each name that the gate found, as the file
+tools do. A link out of the workspace is always refused. A command that shows content is also refused a link that hides
+a secret's own name, and a pipe or device that would never end. No command writes under the name of a link that is
+judged less strictly than its target, as `write_file` does not. `to_leave_out` finds the files with secrets that the
+sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them. `refuse_moved`
+refuses it a directory that would take such files, or trusted ones, to other names. The sandbox still confines a command
+if a name is swapped later. `DryRun` makes the same checks for `byleave check`, without running the call. Nothing here
+opens a file's content or changes anything.
 """
 
 import errno
@@ -16,11 +17,18 @@ from collections import Counter
 from types import TracebackType
 
 from byleave.gate import UnderstoodCommand, check_path, trusted_name, understand
-from byleave.protocol.errors import ByleaveError, ConfigurationError, MachineError, PathValidationError, ToolFailure
+from byleave.protocol.errors import (
+    ByleaveError,
+    ConfigurationError,
+    MachineError,
+    PathValidationError,
+    RefusedError,
+    ToolFailure,
+)
 from byleave.protocol.wire import JsonObject
 from byleave.workspace.files.links import refuse_hidden_secret, refuse_hidden_target, under_real_names
-from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind
-from byleave.workspace.sandbox.masking import find, secrets
+from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind, visible
+from byleave.workspace.sandbox.masking import find, installed, secrets, trusted
 
 _LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
 MAX_LEFT_OUT = 200
@@ -83,6 +91,24 @@ def to_leave_out(root: str, command: UnderstoodCommand) -> tuple[str, ...]:
         return ()
     tops = [word for word in command.walked if os.path.isdir(os.path.join(root, word))] if command.is_low else ["."]
     return _few(find(root, tops, secrets())) if tops else ()
+
+
+def refuse_moved(root: str, command: UnderstoodCommand) -> None:
+    """Refuse to move or copy a directory whose files would get new names, that nobody was asked about."""
+    below = command.git_directories if command.is_git else ()
+    for name in command.moved:
+        place = os.path.join(root, *below, name.rstrip("/"))
+        if os.path.islink(place) or not os.path.isdir(place):
+            continue
+        inside = f"{os.path.relpath(os.path.realpath(place), os.path.realpath(root))}/"
+        found = (*find(root, [place], secrets()), *find(root, [place], trusted(), passing=installed()))
+        held = next((path for path in found if path.startswith(inside)), None)
+        if held is not None:
+            raise RefusedError(
+                f"{visible(name)!r} holds {visible(held)!r}, which usually holds secrets or is executed or trusted by "
+                "something, and nobody was asked about it; nothing was run.",
+                hint="name the files, and one like this in a call of its own, which is asked about",
+            )
 
 
 def _few(paths: list[str]) -> tuple[str, ...]:

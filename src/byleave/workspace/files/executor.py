@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,6 +56,10 @@ _LOOK_EVERY = 1024
 _FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+
+Keep = Callable[[Replacing], None]
+AroundWrite = Callable[[Keep | None], AbstractContextManager[Keep]]
+"""Entered while a file is written; what it gives is called right before the rename."""
 
 
 def _without_braces(pattern: str) -> list[str]:
@@ -213,8 +217,11 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 class FileSystemExecutor:
     """The file tools of one workspace."""
 
-    def __init__(self, paths: PathValidator, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+    def __init__(
+        self, paths: PathValidator, *, max_file_bytes: int = MAX_FILE_BYTES, around_write: AroundWrite | None = None
+    ) -> None:
         self._paths = paths
+        self._around_write = around_write
         self._max_file_bytes = max_file_bytes
         self._small = min(_SMALL, max_file_bytes)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="byleave-files")
@@ -354,16 +361,17 @@ class FileSystemExecutor:
             data = params.content.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidParameters("The content holds half a surrogate pair, which is no text.") from error
-        return write_beneath(
-            self._paths,
-            params.path,
-            data,
-            append=params.mode == "append",
-            max_bytes=self._max_file_bytes,
-            stop=stop or threading.Event(),
-            keep=keep,
-            bound=bound,
-        )
+        with nullcontext(keep) if self._around_write is None else self._around_write(keep) as keep_old:
+            return write_beneath(
+                self._paths,
+                params.path,
+                data,
+                append=params.mode == "append",
+                max_bytes=self._max_file_bytes,
+                stop=stop or threading.Event(),
+                keep=keep_old,
+                bound=bound,
+            )
 
 
 def _result(params: ReadFileParams, data: bytes) -> ReadFileResult:

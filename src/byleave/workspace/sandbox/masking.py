@@ -20,7 +20,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from byleave.gate import NameGlobs, secret_globs, secret_name, trusted_globs, trusted_name
@@ -213,6 +213,13 @@ def trusted() -> Sort:
 
 
 @cache
+def trusted_or_head() -> Sort:
+    """The same, and every file that could make its directory a repository."""
+    globs = trusted_globs()
+    return _sort(replace(globs, files=(*globs.files, "head")), lambda path: True, by_file=True)
+
+
+@cache
 def installed() -> Sort:
     """Directories of installed code."""
     return _sort(trusted_globs(installed=True), lambda path: False)
@@ -226,14 +233,21 @@ def repositories() -> Sort:
 
 
 def find(
-    root: str, tops: Iterable[str], sort: Sort, *, passing: Sort | None = None, thorough: bool = False
+    root: str,
+    tops: Iterable[str],
+    sort: Sort,
+    *,
+    passing: Sort | None = None,
+    thorough: bool = False,
+    links: dict[str, str] | None = None,
 ) -> list[str]:
     """Find workspace-relative real paths below `tops` that are of a sort.
 
-    `passing`: directories of this sort are skipped. Raises ToolFailure if there is too much to search, unless
-    `thorough`: then it takes as long as it takes, and directories that are too deep for anybody are skipped.
+    `passing`: directories of this sort are skipped. `links`: gets each link and its target as it is written. Raises
+    ToolFailure if there is too much to search, unless `thorough`: then it takes as long as it takes, and directories
+    that are too deep for anybody are skipped.
     """
-    walk = _Walk(os.path.realpath(root), sort, passing, thorough=thorough)
+    walk = _Walk(os.path.realpath(root), sort, passing, thorough=thorough, links=links)
     for top in tops:
         walk.take(os.path.realpath(os.path.join(walk.root, top)))
     walk.run()
@@ -257,8 +271,11 @@ def _always(name: str) -> bool:
 class _Walk:
     """One search through the workspace."""
 
-    def __init__(self, root: str, sort: Sort, passing: Sort | None, *, thorough: bool) -> None:
+    def __init__(
+        self, root: str, sort: Sort, passing: Sort | None, *, thorough: bool, links: dict[str, str] | None
+    ) -> None:
         self.root = root
+        self._links = links
         self.found: set[str] = set()
         self._sort, self._passing = sort, passing
         self._thorough = thorough
@@ -319,6 +336,9 @@ class _Walk:
                         maybe(name) and files.below(name).forbidden and self._sort.holds(prefix + name)
                     )
                     if entry.is_symlink():
+                        if self._links is not None:
+                            with suppress(OSError):
+                                self._links[prefix + name] = os.readlink(name, dir_fd=fd)
                         is_one = is_one or self._leads_in(directories, name)
                         self.take(os.path.realpath(f"{self.root}/{prefix}{name}"), is_one=is_one)
                         is_one = is_one and self._sort.by_file

@@ -8,10 +8,11 @@ changed one is put back, and what replaced it is kept beside it under another na
 names, since a branch may hold them (never `.byleave`, and `.git` only by `git init` and its like); new ones are
 reported, and files that would give git other settings are put aside.
 
-Commands that only read get the whole workspace read-only. Denied paths are covered (`masking`). If nobody was asked
-about a command, secrets are covered too, and the files it may not change are read-only (`Withheld`). Kernel file
-systems mounted inside the workspace, as in a chroot, are covered: a /proc or /sys there shows every process, and root
-could change kernel settings through it. Other mounts stay: many projects have a volume for `node_modules`.
+Commands that only read get the whole workspace read-only, and git all but the repository if its command needs no more
+(`keeps_tree`). Denied paths are covered (`masking`). If nobody was asked about a command, secrets are covered too, and
+the files it may not change are read-only (`Withheld`). Kernel file systems mounted inside the workspace, as in a
+chroot, are covered: a /proc or /sys there shows every process, and root could change kernel settings through it. Other
+mounts stay: many projects have a volume for `node_modules`.
 
 Bubblewrap takes mount points by path, and old versions the sources too, so a running command could swap one for a link.
 A protected name that could be swapped is skipped and reported; if a path must be hidden, the command is refused. A file
@@ -248,6 +249,8 @@ class _Hold:
     """Read-only targets: of protected links, and this client's own code."""
     there: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Device and inode of the mounted names and targets."""
+    keeps_tree: bool = False
+    """True if all but the repository is read-only."""
 
     def replaced(self) -> Generator[str]:
         """Yield names that were replaced. That removed the mount, so the command may have changed the new file."""
@@ -258,6 +261,8 @@ class _Hold:
 
     def holds(self, path: str) -> bool:
         """True if this command can swap neither `path` nor a directory above it."""
+        if self.keeps_tree and not path.startswith(".git/"):
+            return True
         for way in (*parents_of(path), path):
             if way in self.sealed:
                 return True
@@ -370,9 +375,10 @@ class Protection:
         with self._lock:
             stubs = [name for name in wanted if not self._loose(name)]
         opens_git = is_git and not works_in_another(str(self._root), command)
+        mine = _Hold(root_fd, keeps_tree=opens_git and command.keeps_tree and os.path.isdir(self._root / ".git"))
         with (
             self._stubs.placed(root_fd, stubs),
-            self._mounted(mounts, root_fd, masks, sealed, is_git=is_git, opens_git=opens_git),
+            self._mounted(mounts, mine, masks, sealed, is_git=is_git, opens_git=opens_git),
             _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
         ):
             yield
@@ -386,15 +392,17 @@ class Protection:
     def _mounted(
         self,
         mounts: Mounts,
-        root_fd: int,
+        mine: _Hold,
         masks: list[Mask],
         sealed: Sequence[str],
         *,
         is_git: bool,
         opens_git: bool,
     ) -> Generator[None]:
-        mine = _Hold(root_fd)
-        self._bind(mounts, root_fd, ".", "--bind")
+        root_fd = mine.root_fd
+        self._bind(mounts, root_fd, ".", "--ro-bind" if mine.keeps_tree else "--bind")
+        if mine.keeps_tree:
+            mounts.protected.append(".")
         with self._lock:
             # Before the protected names: a later mount on a directory would hide the mounts in it.
             for mask in masks:
@@ -411,7 +419,7 @@ class Protection:
                     self._mount(mounts, mine, name, is_git=is_git, opens_git=opens_git)
             for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
                 self._seal_target(mounts, mine, target)
-            for path in sealed:
+            for path in () if mine.keeps_tree else sealed:
                 # For this command alone. Others cannot rely on it: the mount moves along with a renamed directory.
                 within = not mine.sealed.isdisjoint((*parents_of(path), path))
                 if within or mode_at(root_fd, path) is None:
@@ -446,7 +454,7 @@ class Protection:
     def _fix(self, mounts: Mounts, mine: _Hold, parents: list[str]) -> None:
         """Make directories mount points, so that they cannot be renamed."""
         for parent in parents:
-            if parent not in mine.fixed:
+            if parent not in mine.fixed and (not mine.keeps_tree or parent.startswith(".git/")):
                 self._bind(mounts, mine.root_fd, parent, "--bind")
                 mine.fixed.add(parent)
 

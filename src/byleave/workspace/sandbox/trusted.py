@@ -5,22 +5,28 @@ A grant, the mode `full` and a rule let a command run unseen, and what it leaves
 them, since a checkout that fails half-way leaves a mess; its changes are put back afterwards, and so are changes to
 files that could not be sealed. New ones are renamed. Installed code may be changed by the programs that install it, but
 is read-only for git. Nested repositories are git's alone: for other commands they are read-only, and new ones are
-renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. Nothing is
-deleted, and every change is reported.
+renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. A new directory
+that git would take for a repository without `.git` loses its `HEAD`. A new link is renamed if its name counts, or if it
+leads into `.git` or `.byleave`, where commands choose names; its target never. What our own tools write meanwhile
+(`own_write`) is what stays. Nothing is deleted, and every change is reported.
 """
 
+import errno
 import os
 import stat
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 
+from byleave.gate import trusted_name
 from byleave.protocol.errors import RefusedError
 from byleave.workspace.files.drafts import new_name
+from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
 
-from .masking import find, installed, outermost, repositories, trusted
+from .masking import find, installed, outermost, parents_of, repositories, trusted, trusted_or_head
 from .protection import put_aside
 
 MAX_SEALED = 200
@@ -50,8 +56,49 @@ class _File:
 
 
 _LOCK = threading.Lock()
+_TURN = threading.Lock()
+"""Held while changes are taken back, or a trusted file is written by our own tools."""
 _RUNNING: dict[str, list["TrustedFiles"]] = {}
 """Running commands of each workspace, oldest first."""
+_ALL: weakref.WeakSet["TrustedFiles"] = weakref.WeakSet()
+"""Those of commands that are about to run, too."""
+
+
+@contextmanager
+def own_write(root: str, keep: Callable[[Replacing], None] | None) -> Generator[Callable[[Replacing], None]]:
+    """Enter around a write of our own, and report it right before its rename: if it succeeds, it stays. Blocking."""
+    written: dict[str, _File] = {}
+    with ExitStack() as held:
+
+        def see(replacing: Replacing) -> None:
+            if keep is not None:
+                keep(replacing)
+            path = replacing.real
+            with _LOCK:
+                is_kept = any(kept.keeps(root, path) for kept in _ALL)
+            if is_kept or (trusted().holds(path) and not installed().directories.forbid(path)):
+                held.enter_context(_TURN)
+                info = os.fstat(replacing.new_fd)
+                written[path] = _File(info, (0, 0), os.pread(replacing.new_fd, info.st_size, 0))
+
+        yield see
+        with _LOCK:
+            for kept in _ALL:
+                kept.learn(root, written)
+
+
+def trusted_link_to(root: str, real: str) -> str | None:
+    """A trusted name that leads to a file through a link, if its own name is not trusted. Blocking."""
+    if trusted_name(real) is not None:
+        return None
+    links: dict[str, str] = {}
+    for link in find(root, ["."], trusted(), passing=installed(), links=links):
+        target = os.path.relpath(os.path.realpath(f"{root}/{link}"), root) if link in links else None
+        if target is not None and f"{real}/".startswith(f"{target}/"):
+            name = link + real[len(target) :]
+            if trusted_name(name) is not None:
+                return name
+    return None
 
 
 class TrustedFiles:
@@ -63,8 +110,11 @@ class TrustedFiles:
         self._mode = stat.S_IMODE(os.stat(self._root).st_mode)
         self._before: dict[str, _File] = {}
         self._is_git = is_git
+        self._sort = replace(trusted_or_head(), holds=self._holds)
         self._repositories = self._further_down() if is_git else ()
-        self._found = self._look()
+        self._links: dict[str, str] = {}
+        """Every link and its target, as it is written."""
+        self._found = self._look(self._links)
         self._whole = self._directories()
         """Directories sealed as a whole, with device and inode."""
         self.sealed = tuple(self._whole)
@@ -75,11 +125,34 @@ class TrustedFiles:
             deciding = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
             plain = [path for path in deciding if _is_plain(f"{self._root}/{path}")]
             self.sealed = (*self.sealed, *plain)[:MAX_SEALED]
+        with _LOCK:
+            _ALL.add(self)
 
-    def _look(self, *, after: bool = False) -> list[str]:
+    def keeps(self, root: str, path: str) -> bool:
+        """True if it keeps this file as it is."""
+        return root == self._root and (path in self._found or path in self._before)
+
+    def learn(self, root: str, written: dict[str, _File]) -> None:
+        """Take files that our own tools wrote for the ones to keep."""
+        if root == self._root:
+            self._before |= written
+
+    def _look(self, links: dict[str, str], *, after: bool = False) -> list[str]:
         """Find the trusted files. `after` the command thoroughly: it may have made very many, or very deep ones."""
-        found = find(self._root, ["."], trusted(), passing=installed(), thorough=after)
-        return [*(path for path in found if not _is_ours(path)), *self._deciding()]
+        found = find(self._root, ["."], self._sort, passing=installed(), thorough=after, links=links)
+        found = [path for path in found if not _is_ours(path)]
+        if not after:
+            heads = (path.rpartition("/") for path in found if trusted_name(path) is None)
+            self._repositories += tuple(above for above, _, name in heads if above and name == "HEAD")
+        return [*found, *self._deciding()]
+
+    def _holds(self, path: str) -> bool:
+        """True for a trusted name, and for the file that makes its directory a repository without `.git`."""
+        if trusted_name(path) is not None:
+            return True
+        above, _, name = f"{self._root}/{path}".rpartition("/")
+        has = {one for one in ("objects", "refs", "commondir") if os.path.lexists(f"{above}/{one}")}
+        return name.lower() == "head" and ("commondir" in has or len(has) > 1)
 
     def _further_down(self) -> tuple[str, ...]:
         """Nested repositories, or the files that point to them."""
@@ -133,9 +206,10 @@ class TrustedFiles:
         with _LOCK:
             running = _RUNNING.setdefault(self._root, [])
             if running:  # another such command may have changed them: use its record
+                self._links = running[0]._links
                 earlier = running[0]._before
                 before = {path: before.get(path, file) if file.sealed else file for path, file in earlier.items()}
-            self._before = before
+            self._before = before | self._before
             running.append(self)
 
     def put_back(self) -> list[str]:
@@ -147,7 +221,8 @@ class TrustedFiles:
             with suppress(OSError):
                 if stat.S_IMODE(os.stat(self._root).st_mode) != self._mode:
                     os.chmod(self._root, self._mode)  # else nothing could be found or moved
-            return self._told()
+            with _TURN:
+                return self._told()
         finally:
             with _LOCK:
                 _RUNNING[self._root].remove(self)
@@ -159,12 +234,18 @@ class TrustedFiles:
         # Installed code that is new at its old place was installed again by its owner.
         new = [path for path, which in now if which not in same and not (self._is_git and path in self._whole)]
         new = [path for path in new if not self._is_sealed(path)]
-        found = self._look(after=True)
-        links = [path for path in found if path not in self._before and os.path.islink(f"{self._root}/{path}")]
-        for path in links:
+        links: dict[str, str] = {}
+        found = self._look(links, after=True)
+        new_links = [path for path, target in links.items() if self._links.get(path) != target]
+        trusted_now = {*found}
+        aside = [path for path in new_links if path not in self._before and self._matters(path, trusted_now)]
+        for path in aside:
             told += self._put_aside(path)
-        # The target of a new link is found through it, but was there before.
-        for path in sorted({*(self._look(after=True) if links else found), *self._before, *new}):
+        # The target of a new link is found through it, but was there before; so was what git cannot install.
+        made = self._look({}, after=True) if aside else found
+        if self._is_git:
+            made = [path for path in made if not installed().directories.forbid(path)]
+        for path in sorted({*made, *self._before, *new}):
             file = self._before.get(path)
             try:
                 if file is None:
@@ -181,6 +262,16 @@ class TrustedFiles:
         )
         more = [f"And {len(told) - _TOLD} more."] if len(told) > _TOLD else []
         return [because, *told[:_TOLD], *more]
+
+    def _matters(self, link: str, found: set[str]) -> bool:
+        """True for a new link with a trusted name, or one that gives trusted names to what commands may write."""
+        if _is_ours(link):
+            return False
+        real = os.path.relpath(os.path.realpath(f"{self._root}/{link}"), self._root)
+        if link in found or _is_ours(real.lower()):
+            return True
+        behind = not self._is_git and installed().directories.forbid(real)
+        return behind and any(path == real or path.startswith(f"{real}/") for path in found)
 
     def _read(self, path: str, *, content: bool) -> _File:
         parent, name = self._parent(path)
@@ -199,7 +290,9 @@ class TrustedFiles:
     def _is_same(self, path: str, known: _File) -> bool:
         try:
             found = self._read(path, content=known.content is not None)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
             return known.sealed  # moved with its directory, or somebody else removed it
         if known.sealed:
             # In its own directory the command could not replace it: somebody else did.
@@ -209,18 +302,11 @@ class TrustedFiles:
         return same and found.info.st_mode == known.info.st_mode
 
     def _restore(self, path: str, known: _File) -> list[str]:
-        aside = self._aside(path)
+        aside = [] if known.sealed else self._make_parents(path, known)
+        aside += self._aside(path)
         beside = f" What it made of it is {visible(aside[0])!r} now." if aside else ""
         if known.sealed:
             return [f"Something else was at {visible(path)!r}.{beside}"]
-        parts = path.split("/")[:-1]
-        for depth in range(1, len(parts) + 1):
-            with suppress(FileExistsError):
-                above, name = self._parent("/".join(parts[:depth]))
-                try:
-                    os.mkdir(name, 0o755, dir_fd=above)
-                finally:
-                    os.close(above)
         parent, name = self._parent(path)
         try:
             draft = new_name()
@@ -237,6 +323,23 @@ class TrustedFiles:
         finally:
             os.close(parent)
         return [f"It changed {visible(path)!r}, which was put back.{beside}"]
+
+    def _make_parents(self, path: str, known: _File) -> list[str]:
+        """Make the directories above a file again, and put aside what is in their place."""
+        aside: list[str] = []
+        for place in parents_of(path):
+            above, name = self._parent(place)
+            try:
+                with suppress(FileNotFoundError):
+                    if stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+                        continue
+                    aside += self._aside(place)
+                os.mkdir(name, 0o755, dir_fd=above)
+                if os.geteuid() == 0:
+                    os.chown(name, known.info.st_uid, known.info.st_gid, dir_fd=above, follow_symlinks=False)
+            finally:
+                os.close(above)
+        return aside
 
     def _is_sealed(self, path: str) -> bool:
         """True below a directory that the command could not change; a new link may lead there."""

@@ -28,6 +28,7 @@ from byleave.server.errors import WrongForm
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
 from byleave.server.problems import problems
 from byleave.store import StoredEvent
+from byleave.store.machines import ANONYMOUS
 
 from .tools import seen_call
 
@@ -144,7 +145,7 @@ async def stream(
     if client is not None and editor == "vscode":
         client = replace(client, editor="vscode")
     if client is not None:
-        await check_client(parts, principal, project, client.client_id)
+        await check_client(parts, principal, project, client.client_id, joins=True)
     reader = Reader(principal.user_id, project, client, last)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
@@ -228,5 +229,5 @@ def _client(principal: Principal, query: StreamQuery, project_id: str, *, looks:
             looks=looks,
         )
     if may_execute and query.execute:
-        return ConnectedClient(new_id("anon"), project_id, declared=False)
+        return ConnectedClient(new_id(ANONYMOUS), project_id, declared=False)
     return None

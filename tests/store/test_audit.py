@@ -432,7 +432,7 @@ async def test_concurrent_writers_leave_one_unbroken_chain_and_a_feed_without_ga
     numbers: list[int] = []
     seen = 0
     while True:
-        events, seen, _ = await records.store.feed.after(records.project.id, seen, client_id="c1", limit=7)
+        events, seen, *_ = await records.store.feed.after(records.project.id, seen, client_id="c1", limit=7)
         if not events:
             break
         numbers += [event.seq for event in events]

@@ -136,10 +136,10 @@ async def stream(
 ) -> Response:
     """Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With
     `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. If
-    retention removed some of it, `feed.gap` comes first, with your number, then the rest. An unknown number starts
-    now too; a value that is no number is a 400. A comment line comes at
-    least every heartbeat. With `client`, executions of the project are signalled on this stream. It ends with
-    the token or the sign-in it was opened with."""
+    retention removed some of it, `feed.gap` comes in its place, with your last number, then the rest. An unknown
+    number starts now too; a value that is no number is a 400. A comment line comes at least every heartbeat. With
+    `client`, executions of the project are signalled on this stream. It ends with the token or the sign-in it was
+    opened with."""
     last = _last_event_id(last_event_id or query.last_event_id)
     client = _client(principal, query, project, looks=looks == LOOKS_AT_WRITES)
     if client is not None and editor == "vscode":

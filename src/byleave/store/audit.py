@@ -87,19 +87,25 @@ class Audit:
     async def verify(self) -> list[ChainCheck]:
         """Check every project's chain."""
 
-        def work(transaction: Transaction) -> list[str]:
+        def work(transaction: Transaction) -> list[tuple[object, str]]:
             tables = ["feeds", "audit", *(table for table in NOT_COVERED if table != "projects")]
-            named = " UNION ".join(f"SELECT project_id FROM {table}" for table in tables)  # noqa: S608 - our own names
-            rows = transaction.all(f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id")  # noqa: S608
-            return [row["project_id"] for row in rows]
+            named = " UNION ".join(f"SELECT project_id, '{table}' AS place FROM {table}" for table in tables)  # noqa: S608 - our own names
+            rows = transaction.all(f"SELECT id AS project_id, 'projects' AS place FROM projects UNION {named}")  # noqa: S608 - our own names
+            return [(row["project_id"], row["place"]) for row in rows]
 
         fault = await self._fault(_file_fault)
         found = [] if fault is None else [ChainCheck("", 0, "", fault)]
         try:
-            projects = await self._database.read(work)
+            named = await self._database.read(work)
         except sqlite3.Error as error:
             return [*found, ChainCheck("", 0, "", f"the record cannot be read: {error}")]
+        projects = sorted({project_id for project_id, _ in named if isinstance(project_id, str)})
         found += [await self._verify_chain(project_id) for project_id in projects]
+        found += [
+            ChainCheck("", 0, "", f"a row of {table} was changed or slipped in: its project {project_id!r} is no text")
+            for project_id, table in named
+            if not isinstance(project_id, str)
+        ]
         fault = await self._fault(_heads_fault)
         return found if fault is None else [*found, ChainCheck("", len(projects), "", fault)]
 

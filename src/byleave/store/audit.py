@@ -53,7 +53,7 @@ class ChainCheck:
     fault: str | None
     """None when the chain holds."""
     since: str | None = None
-    """When an upgrade took older rows in as they were then: what they said before, nothing proves."""
+    """Time at which an upgrade took older rows in as they were then; nothing proves what they said before."""
 
 
 class _Fault(Exception):
@@ -145,7 +145,7 @@ class Audit:
 
 
 class _Proof:
-    """How far a project's record was found to hold. Each step is one read, and sees one state of the database.
+    """Verified part of a project's record. Each step is one read, and sees one state of the database.
 
     Others write meanwhile: a step that looks at rows first follows the chain to the end it has in that same state.
     """
@@ -275,7 +275,7 @@ class _Proof:
 
 
 def _file_fault(transaction: Transaction) -> str | None:
-    """What SQLite finds wrong with the file: rows are read through indexes, which must show all there is."""
+    """Fault that SQLite finds in the file: rows are read through indexes, which must show all there is."""
     (told,) = transaction.all("PRAGMA integrity_check(1)")
     if told["integrity_check"] != "ok":
         return f"the file is not sound: {told['integrity_check']}"

@@ -105,7 +105,7 @@ def objects(select: Callable[[str, Mapping[str, Any]], Sequence[Any]]) -> dict[s
 
 @cache
 def own_objects() -> Mapping[str, object]:
-    """What a new record has."""
+    """Objects of a new record."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SCHEMA.read_text(encoding="utf-8"))
         return objects(lambda sql, values: connection.execute(sql, values).fetchall())

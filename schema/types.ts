@@ -1204,9 +1204,9 @@ export interface Machine {
   editor: "vscode" | null;
 }
 /**
- * Events after the reader's `Last-Event-ID` were removed by age: read the record again.
+ * Events after the last one the reader got were removed by age: read the record again.
  *
- * Sent first, under the number the reader sent; it is not part of the feed itself.
+ * Sent in their place, under the reader's last number; it is not part of the feed itself.
  */
 export interface FeedGap {
   /**

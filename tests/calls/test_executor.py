@@ -414,7 +414,7 @@ async def test_a_call_that_waits_in_the_clients_queue_does_not_run_out_of_time(s
 
         async with desk.client(waits_then_works):
             row = await desk.executor.call(*QUICK, desk.session)
-        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+        events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
     assert (row.status, row.execution_time_ms) == ("completed", 7)
     told = [json.loads(event.payload) for event in events if event.kind == "tool.queued"]
     assert [event["waits"] for event in told] == [True, False]

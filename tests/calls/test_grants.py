@@ -132,7 +132,7 @@ async def test_calls_that_already_wait_go_with_the_grant_that_covers_them(desk: 
         await others[3]
     [shown] = await desk.approvals.grants("alice")
     assert shown.uses == 3
-    events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+    events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
     decisions = [json.loads(event.payload) for event in events if event.kind == "tool.approval_decided"]
     assert {decision["grant_id"] for decision in decisions if decision["status"] == "approved"} == {shown.id}
 

@@ -256,12 +256,12 @@ async def test_a_replayed_request_carries_the_true_parameters_only_while_it_wait
         call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
         while not (rows := await _rows(desk)):
             await asyncio.sleep(0)
-        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
+        events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
         [request] = [json.loads(event.payload) for event in events if event.kind == "tool.inspection_request"]
         assert request["tool_params"]["args"] == ["x.py"]
         await desk.store.executions.cancel(rows[0]["id"], user_id="alice", actor="user:alice")
         assert (await call).error_type == "cancelled"
-        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
+        events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
         assert [event for event in events if event.kind == "tool.inspection_request"] == []
 
 

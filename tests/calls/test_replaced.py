@@ -89,7 +89,7 @@ async def test_the_look_is_asked_for_without_the_content(desk: Desk) -> None:
             while not requests:
                 await asyncio.sleep(0)
         assert (requests[0]["tool_params"]["path"], requests[0]["tool_params"]["content"]) == ("a.txt", "")
-        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
+        events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id="c1", limit=1000)
         [stored] = [json.loads(event.payload) for event in events if event.kind == "tool.inspection_request"]
         assert stored["tool_params"] == requests[0]["tool_params"]
         tool_id = requests[0]["tool_id"]
@@ -266,7 +266,7 @@ async def test_long_texts_stay_out_of_the_question_and_the_feed(desk: Desk) -> N
     approval = await desk.next_approval()
     assert approval.inspection is not None
     assert (approval.inspection.files[0].text, approval.inspection.files[0].shortened) == (None, True)
-    events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+    events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
     assert max(len(event.payload) for event in events) < 8 * 1024
     assert (await desk.approvals.change(approval.id, "alice")).change.before == text
 
@@ -328,7 +328,7 @@ async def test_what_the_organisation_lets_nobody_read_is_not_shown(settings: Ser
         change = await desk.approvals.change(approval.id, "alice")
         assert (change.before_sha256, change.change.before) == (DIGEST, None)
         assert change.change.note == "What it holds now: A rule denies reading it."
-        events, _, _ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
+        events, *_ = await desk.store.feed.after(desk.project.id, 0, client_id=None, limit=1000)
         assert not [event for event in events if "everybody" in event.payload]
 
 

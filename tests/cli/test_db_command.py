@@ -87,6 +87,24 @@ def test_old_calls_are_removed_and_the_record_is_whole(byleave: Program, record:
     connection.close()
 
 
+def test_a_run_gives_back_the_space_of_one_that_was_killed_after_the_removal(byleave: Program, record: Path) -> None:
+    async def removal_alone() -> None:
+        settings = ServerSettings(home=byleave.home)
+        store = await Store.open(settings, seal_keys=seal_keys(settings))
+        async for _ in store.retention.prune(await store.retention.moment(90 * 24 * 3600)):
+            pass
+        await store.close()
+
+    asyncio.run(removal_alone())
+    size = record.stat().st_size
+    done = byleave.here("db", "prune", "--older-than", "90d", "--yes")
+    assert "Nothing to remove" in done.stderr
+    assert "MB of free space given back" in done.stderr
+    assert record.stat().st_size < size - 1024 * 1024
+    again = byleave.here("db", "prune", "--older-than", "90d", "--yes")
+    assert "given back" not in again.stderr
+
+
 def test_an_older_file_is_written_anew(byleave: Program, record: Path) -> None:
     connection = sqlite3.connect(record, isolation_level=None)
     for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA auto_vacuum = NONE", "VACUUM"):

@@ -224,11 +224,15 @@ async def test_a_web_page_after_an_answer_of_the_server_is_unreachable(
         await api.approvals()
 
 
-async def test_a_body_too_large_for_a_proxy_is_the_callers_mistake(api: ServerApi, server: StubServer) -> None:
+async def test_a_body_too_large_for_a_proxy_is_the_callers_mistake_unless_it_is_small(
+    api: ServerApi, server: StubServer
+) -> None:
     server.answers["/my/approvals"] = [(200, {"approvals": [], "total_count": 0})]
     await api.approvals()
     server.page = 413
     with pytest.raises(CallerError, match="answered 413"):
+        await api.post_result("p1", "exec_1", b'"%s"' % (b"x" * 1024 * 1024))
+    with pytest.raises(UnreachableError, match="A program in front of the server answered 413"):
         await api.post_result("p1", "exec_1", b"{}")
 
 

@@ -120,6 +120,16 @@ async def test_a_result_whose_replacement_is_refused_too_is_kept_and_holds_up_no
     assert journal.unsent == []
 
 
+async def test_a_result_whose_replacement_is_refused_too_is_tried_again_while_the_stream_stays_up(
+    link: RecordingLink, journal: Journal, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("byleave.client.outbox.TRY_AGAIN_SECONDS", 0.01)
+    link.failures = [CallerError("no"), CallerError("no again")]
+    await journal.done("exec_1", REPORT, durable=False)
+    assert await outbox.send("exec_1")
+    assert (await link.report("exec_1"))["status"] == "completed"
+
+
 async def send_five(link: RecordingLink, journal: Journal, outbox: Outbox, bodies: dict[str, bytes]) -> list[bool]:
     """Send five reports at once: the first is on its way while the others come."""
     names = [f"exec_{number}" for number in range(5)]

@@ -88,5 +88,5 @@ class Records:
         return NewExecution(**(values | changes))  # type: ignore[arg-type]
 
     async def kinds(self) -> list[str]:
-        events, _, _ = await self.store.feed.after(self.project.id, 0, client_id="c1", limit=1000)
+        events, *_ = await self.store.feed.after(self.project.id, 0, client_id="c1", limit=1000)
         return [event.kind for event in events]

@@ -101,7 +101,7 @@ class Room:
         found: list[StoredEvent] = []
         seq = 0
         while True:
-            page, after, _ = await self.desk.store.feed.after(self.desk.project.id, seq, client_id=None, limit=500)
+            page, after, *_ = await self.desk.store.feed.after(self.desk.project.id, seq, client_id=None, limit=500)
             found += page
             if after == seq:
                 return [json.loads(event.payload) for event in found if event.kind == kind]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from byleave.protocol.events import ChatText
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import now
 from byleave.server import feed as streams
-from byleave.server.feed import FeedStream
+from byleave.server.feed import FeedStream, Reader
 from byleave.server.routes import feed as stream_route
 from byleave.store.database import Transaction
 from byleave.store.ledger import PAGE_CHARACTERS, Ledger, feed_topic
@@ -261,13 +262,34 @@ async def test_page_of_the_feed_ends_after_a_megabyte_and_says_that_there_is_mor
     await store.database.write(_say(project, 3, "z"))
     seen, more, pages = 0, True, list[list[int]]()
     while more:
-        events, seen, more = await store.feed.after(project, seen, client_id=None, limit=100)
+        events, seen, more, _ = await store.feed.after(project, seen, client_id=None, limit=100)
         pages.append([event.seq for event in events])
         assert sum(len(event.payload) for event in events[:-1]) < PAGE_CHARACTERS
     assert [seq for page in pages for seq in page] == list(range(1, 45))
     assert [len(page) for page in pages] == [18, 18, 5, 3]
-    assert await store.feed.after(project, 44, client_id=None, limit=100) == ([], 44, False)
-    assert (await store.feed.after(project, 41, client_id=None, limit=2))[1:] == (43, True)
+    assert await store.feed.after(project, 44, client_id=None, limit=100) == ([], 44, False, 44)
+    assert (await store.feed.after(project, 41, client_id=None, limit=2))[1:] == (43, True, 41)
+
+
+@pytest.mark.promise("R2")
+@pytest.mark.parametrize("removed", [250, 300], ids=["some are left", "none is left"])
+async def test_reader_is_told_once_of_events_removed_while_it_reads(server: Server, removed: int) -> None:
+    project = await server.user().project()
+    write = server.parts.store.database.write
+    await write(_say(project, 300, "x"))
+    stream = await server.parts.streams.open(Reader("alice", project, None, 0))
+    assert re.findall(rb"id: (\d+)", await stream.next())[-1] == b"100"
+    await write(
+        lambda transaction: transaction.execute("DELETE FROM events WHERE seq <= :last", {"last": removed}).rowcount
+    )
+    found = [await stream.next()]
+    await write(_say(project, 1, "y"))
+    while b"id: 301\n" not in found[-1]:
+        found.append(await stream.next())
+    told = [(int(seq), kind) for seq, kind in re.findall(rb"id: (\d+)\nevent: (\S+)", b"".join(found))]
+    assert told == [(100, b"feed.gap"), *((seq, b"chat.text") for seq in range(removed + 1, 302))]
+    assert f'"oldest":{removed}'.encode() in found[0]
+    stream.close()
 
 
 @pytest.mark.promise("R2")
@@ -375,7 +397,7 @@ async def test_hints_that_overlap_or_leave_a_gap_are_made_good_from_the_store(se
     for number in range(3):
         await _refused(alice, project, number)
     store = server.parts.store
-    events, _, _ = await store.feed.after(project, 0, client_id=None, limit=100)
+    events, *_ = await store.feed.after(project, 0, client_id=None, limit=100)
     stream = FeedStream(store, project, None, 60)
     stream.start_at(4)
     assert b"id: 5" in await stream.next()

@@ -125,6 +125,21 @@ async def test_a_record_is_brought_below_its_limit_and_gives_back_room(
     assert await task.run_once() == Removed()
 
 
+async def test_a_pass_gives_back_the_room_of_one_that_was_killed_after_the_removal(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from byleave.server import retention
+
+    monkeypatch.setattr(retention, "KEPT_FREE_BYTES", 0)
+    records.clock.moment = datetime.now(UTC)
+    async for _ in records.store.retention.prune(await records.store.retention.moment(0)):
+        pass
+    assert (await records.store.retention.space()).free > 0
+    task = RetentionTask(records.store, _settings(records.settings.home, retention_days=7))
+    assert await task.run_once() == Removed()
+    assert (await records.store.retention.space()).free == 0
+
+
 async def test_a_record_that_cannot_fit_says_so(records: Records) -> None:
     records.clock.moment = datetime.now(UTC)
     await _call(records, "young", "x" * 1_500_000)

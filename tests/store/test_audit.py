@@ -135,6 +135,20 @@ async def test_tampering_with_the_record_is_found(records: Records, tampering: s
             "the chain is gone",
         ),
         ("UPDATE messages SET content = x'ff00'", "of messages was changed"),
+        ("UPDATE grants SET project_id = x'ff00'", "of grants was changed"),
+        (
+            "UPDATE grants SET project_id = x'ff00'",
+            (
+                "UPDATE grants SET project_id = x'ff00'",
+                r"a row of grants was changed or slipped in: its project b'\xff",
+            ),
+        ),
+        (
+            "CREATE TEMP TABLE t AS SELECT * FROM messages; UPDATE t SET id = 'msg_forged', position = 9, "
+            "project_id = x'ff00'; INSERT INTO messages SELECT * FROM t",
+            "a row of messages was changed or slipped in",
+        ),
+        ("UPDATE projects SET id = x'ff00'", "a row of projects was changed or slipped in"),
         ("UPDATE messages SET content = CAST(x'ff' AS TEXT)", "cannot be read"),
         (
             "CREATE TEMP TABLE t AS SELECT * FROM approvals LIMIT 1; UPDATE t SET id = ''; "
@@ -432,7 +446,7 @@ async def test_concurrent_writers_leave_one_unbroken_chain_and_a_feed_without_ga
     numbers: list[int] = []
     seen = 0
     while True:
-        events, seen, _ = await records.store.feed.after(records.project.id, seen, client_id="c1", limit=7)
+        events, seen, *_ = await records.store.feed.after(records.project.id, seen, client_id="c1", limit=7)
         if not events:
             break
         numbers += [event.seq for event in events]

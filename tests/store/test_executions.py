@@ -69,12 +69,12 @@ async def test_an_approved_call_is_signalled_to_the_client_with_its_true_paramet
     asked = await begin(records.store, call, ASK, client_id="c1")
     assert (asked.status, asked.requires_approval) == ("awaiting_approval", True)
     await decide(records, asked.approval_id)
-    events, _, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
+    events, *_ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
     signal = json.loads(events[-1].payload)
     assert events[-1].kind == "tool.execution_signal"
     assert signal["tool_params"] == {"path": "a.txt", "content": "secret"}
     assert (signal["approved_by"], signal["client_id"], signal["digest"]) == ("person:alice", "c1", call.digest)
-    others, _, _ = await records.store.feed.after(records.project.id, 0, client_id="c2", limit=100)
+    others, *_ = await records.store.feed.after(records.project.id, 0, client_id="c2", limit=100)
     assert "tool.execution_signal" not in [event.kind for event in others]
 
 
@@ -237,7 +237,7 @@ async def test_a_client_that_lost_its_place_is_told_again_what_it_should_be_doin
     mine = await begin(records.store, records.call(), LOW, client_id="c1")
     await begin(records.store, records.call(), LOW, client_id="c2")
     assert await records.store.executions.repeat_signals(records.project.id, "c1") == 1
-    events, _, _ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
+    events, *_ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=100)
     signals = [event.ref for event in events if event.kind == "tool.execution_signal"]
     assert signals == [mine.id, mine.id]
 

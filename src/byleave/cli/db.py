@@ -26,6 +26,8 @@ app = new_app()
 UNITS = {"d": 24 * 3600.0, "h": 3600.0}
 AGE = re.compile(r"([1-9][0-9]{0,5})([dh])")
 MEGABYTE = 1024 * 1024
+MUCH_FREE_BYTES = 1 * MEGABYTE
+"""Free space of the file that is given back even if nothing was removed."""
 PROGRESS_SECONDS = 2.0
 IN_USE_HINT = "Stop the server first, or set BYLEAVE_RETENTION_DAYS and let it remove old calls itself."
 
@@ -68,7 +70,7 @@ async def prune_record(seconds: float, *, yes: bool, as_json: bool) -> ExitCode:
                 return ExitCode.FAILED
         held = await store.retention.space()
         removed = await _remove(store, before, outlook.removed)
-        if removed != Removed():
+        if removed != Removed() or held.free >= MUCH_FREE_BYTES:  # also of a run that was killed before it did
             await _give_back(store)
         now = await store.retention.space()
     finally:
@@ -77,7 +79,8 @@ async def prune_record(seconds: float, *, yes: bool, as_json: bool) -> ExitCode:
     if as_json:
         put_json({"dry_run": False, "before": before, **asdict(removed), "freed_bytes": freed})
     elif removed == Removed():
-        say(f"Nothing to remove before {wall_time(before)}.")
+        given = f" {freed / MEGABYTE:,.1f} MB of free space given back." if freed else ""
+        say(f"Nothing to remove before {wall_time(before)}.{given}")
     else:
         put(f"Removed {_counted(removed)}; {freed / MEGABYTE:,.1f} MB given back.")
     return ExitCode.OK

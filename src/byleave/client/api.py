@@ -275,6 +275,8 @@ KEEP_ALIVE_SECONDS = 4.0
 """Below the 5 s after which servers close idle connections, so a post never meets one that is closing."""
 MAX_PROBLEM_BYTES = 64 * 1024
 LARGE_BYTES = 1 << 20
+NEVER_TOO_LARGE_BYTES = 16 * 1024
+"""Every proxy lets a body of this size pass; one that says 413 to it is misconfigured or out of order."""
 MAX_RAW_BYTES = 32 << 20
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -514,7 +516,7 @@ class ServerApi:
     ) -> bytes:
         async with self._open(method, path, query, data, seconds) as response:
             if response.status >= 300:
-                raise await self.problem(response)
+                raise await self.problem(response, len(data or b""))
             return await response.read()
 
     async def ask(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes, datetime | None]:
@@ -589,8 +591,8 @@ class ServerApi:
             hint="is it running? start it with `byleave serve`, or say where it is with --server",
         )
 
-    async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError:
-        """Convert an unsuccessful response to an error."""
+    async def problem(self, response: aiohttp.ClientResponse, sent: int = 0) -> ByleaveError:
+        """Convert an unsuccessful response to an error; `sent` is the size of the request's body."""
         body = b""
         while piece := await response.content.read(MAX_PROBLEM_BYTES - len(body)):
             body += piece
@@ -599,15 +601,15 @@ class ServerApi:
             return _error(status, Problem.model_validate_json(body), location)
         except ValidationError:
             problem = Problem(title="", status=status, detail=f"The server answered {status}.")
-            return self.foreign(status, _error(status, problem, location))
+            return self.foreign(status, _error(status, problem, location), sent)
 
-    def foreign(self, status: int, error: ByleaveError) -> ByleaveError:
+    def foreign(self, status: int, error: ByleaveError, sent: int = 0) -> ByleaveError:
         """Return the error for an answer that is not the server's own: `error` at first contact.
 
         Later a proxy answers in the server's place: what runs and what is to be sent must outlast it. But a body that
-        is too large for it (413) stays so.
+        is too large for it (413) stays so, unless few bytes were `sent`: then that is not the reason.
         """
-        if status == 413 or (not self.met and status not in (404, 409)):
+        if (status == 413 and sent > NEVER_TOO_LARGE_BYTES) or (not self.met and status not in (404, 409)):
             return error
         return UnreachableError(
             f"A program in front of the server answered {status}.",

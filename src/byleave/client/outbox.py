@@ -129,7 +129,8 @@ class Outbox:
             except CallerError as error:
                 log.error("result not understood by the server", tool_id=tool_id, error=error.message)
                 if replaced:
-                    return True  # kept for the next connection, perhaps to a server that reads it
+                    self._keep(tool_id)
+                    return True  # the others may be understood
                 body, replaced = _unreadable(error), True
                 continue
             except UnreachableError as error:

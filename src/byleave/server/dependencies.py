@@ -123,10 +123,13 @@ async def check_project(parts: Services, principal: Principal, project_id: str |
         raise NotFound(f"No project {project_id[:100]!r}.", hint="See `GET /my/projects` for yours.")
 
 
-async def check_client(parts: Services, principal: Principal, project_id: str, client_id: str) -> None:
-    """Refuse a client whose key or token is not the one it is known by since first contact."""
-    known = parts.store.machines
-    if not await known.connected(project_id, client_id, token=principal.token, key=principal.client_key):
+async def check_client(parts: Services, principal: Principal, project_id: str, client_id: str, *, joins: bool) -> None:
+    """Refuse a client whose key or token is not the one it is known by since first contact.
+
+    With `joins`, a token is added to those of a client without a key.
+    """
+    known, key = parts.store.machines, principal.client_key
+    if not await known.connected(project_id, client_id, token=principal.token, key=key, joins=joins):
         raise RefusedError(
             f"The client {client_id!r} is another: this is not the key or token it is known by.",
             hint=f"Send its key in the header {CLIENT_KEY}, with a token it has used; or come with a new client id.",

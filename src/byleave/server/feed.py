@@ -85,7 +85,6 @@ class FeedStream:
         """True if the store may have more than the buffer."""
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
-        self._first = b""
         self.closed = False
         self.sign_ins: tuple[str, ...] = ()
         """Sign-ins of the page's cookie it is read with."""
@@ -96,11 +95,6 @@ class FeedStream:
     def start_at(self, seq: int) -> None:
         """Skip everything up to this number: the reader has seen it."""
         self._sent = self._tail = seq
-
-    def tell_gap(self, seq: int, oldest: int) -> None:
-        """Begin with a `feed.gap`: events between the reader's number and `oldest` were removed."""
-        gap = FeedGap(timestamp=now(), oldest=oldest)
-        self._first = _frames([StoredEvent(self._project_id, seq, gap.kind, None, None, gap.model_dump_json())])
 
     def hear(self, fact: object | None) -> None:
         """Take a hint: the events of one commit, or None to read the store."""
@@ -129,9 +123,6 @@ class FeedStream:
                 log.info("a stream ended with what it was opened with", project=self._project_id)
                 self.close()
                 break
-            if self._first:
-                first, self._first = self._first, b""
-                return first
             if self._buffer:
                 return self._drain()
             if self._behind:
@@ -175,13 +166,18 @@ class FeedStream:
 
     async def _read_store(self) -> list[StoredEvent]:
         self._news = False
-        events, seen, more = await self._store.feed.after(
-            self._project_id, self._tail, client_id=self._client_id, limit=PAGE_EVENTS
+        begun = self._tail
+        events, seen, more, oldest = await self._store.feed.after(
+            self._project_id, begun, client_id=self._client_id, limit=PAGE_EVENTS
         )
         # Caught up if this was the last page and no hint came meanwhile.
         self._behind = self._news or more
         self._sent = self._tail = seen
-        return [event for event in events if self._wants(event)]
+        wanted = [event for event in events if self._wants(event)]
+        if oldest > begun and not self.of_a_call:  # retention removed some; the rest follows
+            gap = FeedGap(timestamp=now(), oldest=oldest)
+            wanted.insert(0, StoredEvent(self._project_id, begun, gap.kind, None, None, gap.model_dump_json()))
+        return wanted
 
     def _framed(self, events: Iterable[StoredEvent]) -> bytes:
         return _frames(events if self._told is None else map(self._told, events))
@@ -273,8 +269,6 @@ class StreamManager:
         # A number beyond the head is not from this feed: the record was restored or replaced.
         stream.start_at(wanted if wanted is not None and wanted <= head else head)
         resumed = wanted is not None and oldest <= wanted <= head
-        if wanted is not None and wanted < oldest and not stream.of_a_call:
-            stream.tell_gap(wanted, oldest)  # then comes what retention left
         if reader.client is not None:
             # Registered only now, so that everything sent to this client from here on arrives on this stream.
             stream.on_close.append(self._presence.connect(reader.client))

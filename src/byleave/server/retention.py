@@ -60,10 +60,11 @@ class RetentionTask:
             removed += await self._paced(self._retention.prune(before))
         if self._most_bytes:
             removed += await self._paced(self._retention.prune_to(self._most_bytes))
+        began = perf_counter()
+        # Even if nothing was removed: a server that was killed before this left its free pages.
+        while await self._retention.give_back(keep_bytes=KEPT_FREE_BYTES):
+            began = await _rest(began)
         if removed != Removed():
-            began = perf_counter()
-            while await self._retention.give_back(keep_bytes=KEPT_FREE_BYTES):
-                began = await _rest(began)
             log.info("old calls removed", calls=removed.calls, approvals=removed.approvals, events=removed.events)
         if self._most_bytes:
             await self._check_size()

@@ -53,7 +53,7 @@ class ChainCheck:
     fault: str | None
     """None when the chain holds."""
     since: str | None = None
-    """When an upgrade took older rows in as they were then: what they said before, nothing proves."""
+    """Time at which an upgrade took older rows in as they were then; nothing proves what they said before."""
 
 
 class _Fault(Exception):
@@ -87,21 +87,27 @@ class Audit:
     async def verify(self) -> list[ChainCheck]:
         """Check every project's chain."""
 
-        def work(transaction: Transaction) -> list[str]:
+        def work(transaction: Transaction) -> list[tuple[object, str]]:
             tables = ["feeds", "audit", *(table for table in NOT_COVERED if table != "projects")]
-            named = " UNION ".join(f"SELECT project_id FROM {table}" for table in tables)  # noqa: S608 - our own names
+            named = " UNION ".join(f"SELECT project_id, '{table}' AS place FROM {table}" for table in tables)  # noqa: S608 - our own names
             rows = transaction.execute(
-                f"SELECT id AS project_id FROM projects UNION {named} ORDER BY project_id"  # noqa: S608 - our own names
-            ).fetchall()
-            return [row["project_id"] for row in rows]
+                f"SELECT id AS project_id, 'projects' AS place FROM projects UNION {named}"
+            ).fetchall()  # noqa: S608 - our own names
+            return [(row["project_id"], row["place"]) for row in rows]
 
         fault = await self._fault(_file_fault)
         found = [] if fault is None else [ChainCheck("", 0, "", fault)]
         try:
-            projects = await self._database.read(work)
+            named = await self._database.read(work)
         except sqlite3.Error as error:
             return [*found, ChainCheck("", 0, "", f"the record cannot be read: {error}")]
+        projects = sorted({project_id for project_id, _ in named if isinstance(project_id, str)})
         found += [await self._verify_chain(project_id) for project_id in projects]
+        found += [
+            ChainCheck("", 0, "", f"a row of {table} was changed or slipped in: its project {project_id!r} is no text")
+            for project_id, table in named
+            if not isinstance(project_id, str)
+        ]
         fault = await self._fault(_heads_fault)
         return found if fault is None else [*found, ChainCheck("", len(projects), "", fault)]
 
@@ -141,7 +147,7 @@ class Audit:
 
 
 class _Proof:
-    """How far a project's record was found to hold. Each step is one read, and sees one state of the database.
+    """Verified part of a project's record. Each step is one read, and sees one state of the database.
 
     Others write meanwhile: a step that looks at rows first follows the chain to the end it has in that same state.
     """
@@ -273,7 +279,7 @@ class _Proof:
 
 
 def _file_fault(transaction: Transaction) -> str | None:
-    """What SQLite finds wrong with the file: rows are read through indexes, which must show all there is."""
+    """Fault that SQLite finds in the file: rows are read through indexes, which must show all there is."""
     (told,) = transaction.execute("PRAGMA integrity_check(1)").fetchall()
     if told["integrity_check"] != "ok":
         return f"the file is not sound: {told['integrity_check']}"

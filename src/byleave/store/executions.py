@@ -74,7 +74,7 @@ class HistoryPage(NamedTuple):
     exact: bool
     """False if the user has more than those."""
     cursor: str | None
-    """Where the next page begins; None on the last one."""
+    """Start of the next page; None on the last one."""
 
 
 class Depths(NamedTuple):
@@ -482,12 +482,12 @@ def _count(transaction: Transaction, wanted: HistoryFilter) -> tuple[int, bool]:
     where, values = _filters(wanted)
     seen = FILTERED if len(values) > 1 else "1"  # without a filter the index alone is read
     row = transaction.execute(
-        f"SELECT count(*) AS total FROM (SELECT {seen} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608
+        f"SELECT count(*) AS total FROM (SELECT {seen} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608 - our own words
         f"{ORDER} LIMIT :most) WHERE {where}",
         {**values, "most": MOST_COUNTED},
     ).fetchone()
     beyond = transaction.execute(
-        f"SELECT 1 FROM tool_executions WHERE user_id = :user_id {ORDER} LIMIT 1 OFFSET :most",  # noqa: S608
+        f"SELECT 1 FROM tool_executions WHERE user_id = :user_id {ORDER} LIMIT 1 OFFSET :most",  # noqa: S608 - our own words
         {"user_id": wanted.user_id, "most": MOST_COUNTED},
     ).fetchone()
     return row["total"] if row else 0, beyond is None
@@ -502,9 +502,9 @@ def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Executi
         beyond += " AND (created_at, id) < (:created_at, :last_id)"
         values |= {"created_at": created_at, "last_id": last_id}
     newest = f"FROM tool_executions WHERE {beyond} {ORDER}"
-    among = f"SELECT * FROM (SELECT {FILTERED} {newest} LIMIT :most) WHERE {where} {ORDER} LIMIT :limit"  # noqa: S608
+    among = f"SELECT * FROM (SELECT {FILTERED} {newest} LIMIT :most) WHERE {where} {ORDER} LIMIT :limit"  # noqa: S608 - our own words
     rows = transaction.execute(
-        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE id IN (SELECT id FROM ({among})) {ORDER}",  # noqa: S608
+        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE id IN (SELECT id FROM ({among})) {ORDER}",  # noqa: S608 - our own words
         {**values, "most": MOST_LOOKED_THROUGH, "limit": wanted.limit + 1},
     ).fetchall()
     page = [execution_row(row) for row in rows[: wanted.limit]]

@@ -438,17 +438,20 @@ class Feed:
 
     async def after(
         self, project_id: str, seq: int, *, client_id: str | None, limit: int
-    ) -> tuple[list[StoredEvent], int, bool]:
+    ) -> tuple[list[StoredEvent], int, bool, int]:
         """Return the events past `seq` that this reader may see, the number up to which it has now seen everything,
-        and True if there may be more."""
+        True if there may be more, and the number after which none is missing: beyond `seq` if retention removed some.
+        """
 
-        def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool]:
+        def work(transaction: Transaction) -> tuple[list[StoredEvent], int, bool, int]:
             heads = transaction.execute(
                 "SELECT e.seq, e.kind, e.target, e.ref, x.status "
                 "FROM events AS e LEFT JOIN tool_executions AS x ON x.id = e.ref "
                 "WHERE e.project_id = :project_id AND e.seq > :seq ORDER BY e.seq LIMIT :limit",
                 {"project_id": project_id, "seq": seq, "limit": limit},
             ).fetchall()
+            # Numbers have no gaps but those that retention leaves.
+            oldest = heads[0]["seq"] - 1 if heads else max(seq, _span(transaction, project_id)[0])
             found: list[StoredEvent] = []
             characters = 0
             for head in heads:
@@ -458,8 +461,8 @@ class Feed:
                 found.append(StoredEvent(project_id, head["seq"], head["kind"], head["target"], head["ref"], payload))
                 characters += len(payload)
                 if characters >= PAGE_CHARACTERS:
-                    return found, head["seq"], True
-            return found, heads[-1]["seq"] if heads else seq, len(heads) == limit
+                    return found, head["seq"], True, oldest
+            return found, heads[-1]["seq"] if heads else oldest, len(heads) == limit, oldest
 
         return await self._database.read(work)
 

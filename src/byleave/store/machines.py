@@ -19,6 +19,8 @@ KEPT_SECONDS = 30 * 24 * 3600
 """A client stays known by a token or key this long after its last connection with it."""
 KEY = "key:"
 """Prefix of a key's digest, which stands in the column of tokens."""
+ANONYMOUS = "anon"
+"""Prefix of the ids the server gives to clients that bring none."""
 MOST_REMEMBERED = 10_000
 
 
@@ -34,12 +36,16 @@ class Machines:
         self._database = database
         self._known: set[tuple[str, str, str]] = set()
 
-    async def connected(self, project_id: str, client_id: str, *, token: str, key: str | None = None) -> bool:
+    async def connected(
+        self, project_id: str, client_id: str, *, token: str, key: str | None = None, joins: bool = True
+    ) -> bool:
         """Record that a client connects with this token and key; False if it is known by others.
 
-        If no key is known, a renewed token joins the older ones; a key replaces them.
+        If no key is known, a renewed token that `joins` is added to the older ones, except for an anonymous client:
+        its id belongs to one stream. A key replaces them.
         """
         speaker = _known_by(token, key)
+        joins = joins and key is None and not client_id.startswith(f"{ANONYMOUS}_")
 
         def work(transaction: Transaction) -> bool:
             now = transaction.now
@@ -50,7 +56,8 @@ class Machines:
             ).fetchall()
             known = {row["token"] for row in rows}
             keyed = any(one.startswith(KEY) for one in known)
-            if known and speaker not in known and (keyed or (key is not None and token not in known)):
+            brings_key = key is not None and token in known
+            if known and speaker not in known and (keyed or not (joins or brings_key)):
                 return False
             if key is not None and not keyed:
                 transaction.execute(

@@ -348,6 +348,27 @@ async def test_a_client_is_who_it_was_at_first_contact_whichever_token_another_h
         assert (await calling).json["status"] == "completed"
 
 
+@pytest.mark.promise("R3", "W11")
+@pytest.mark.parametrize("query", ["client=laptop", ""], ids=["known by its token", "anonymous"])
+async def test_no_second_token_reports_for_a_client_after_declaring_its_rules(server: Server, query: str) -> None:
+    alice, other = server.user(), server.user(scopes=(Scope.EXECUTE,))
+    project = await alice.project()
+    async with alice.feed(project, query) as feed:
+        calling = asyncio.create_task(alice.execute(project, "read_file", {"path": "a.txt"}))
+        signal = (await feed.until("tool.execution_signal")).data
+        client, rules = signal["client_id"], f"/my/projects/{project}/policy"
+        declared = {"client_id": client, "layers": []}
+        assert (await other.send("PUT", rules, declared)).status == 403
+        if not query:
+            assert (await other.get(f"/my/projects/{project}/chat/stream?client={client}")).status == 403
+        path, done = f"/my/projects/{project}/tools/{signal['tool_id']}/result", {"status": "completed"}
+        forged = {**done, "result": {"success": True, "content": "forged"}}
+        assert (await other.post(path, forged, headers={"Byleave-Client": client})).status == 403
+        assert (await alice.send("PUT", rules, declared)).status == 204
+        assert (await alice.post(path, {**done, "result": {"success": True, "content": "true"}})).status == 200
+        assert (await calling).json["result"]["content"] == "true"
+
+
 async def test_a_client_that_does_not_say_who_it_is_reports_by_its_token_alone(server: Server) -> None:
     alice = server.user()
     project = await alice.project()

@@ -40,7 +40,7 @@ _TEXT_OR_COMMENT = re.compile(
     r'''"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|\'{3}.*?(?:\'{3,5}|\Z)|"(?:\\.|[^"\\\n])*+"?|\'[^\'\n]*+\'?|#[^\n]*+''',
     re.DOTALL,
 )
-"""What holds no dot of a key. One without an end goes to the end: the parser does not read on behind it either."""
+"""Strings and comments, whose dots separate no keys. One without an end goes to the end, as for the parser."""
 
 
 class PolicyError(CallerError):

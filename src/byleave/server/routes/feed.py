@@ -28,6 +28,7 @@ from byleave.server.errors import WrongForm
 from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
 from byleave.server.problems import problems
 from byleave.store import StoredEvent
+from byleave.store.machines import ANONYMOUS
 
 from .tools import seen_call
 
@@ -135,16 +136,16 @@ async def stream(
 ) -> Response:
     """Server-sent events: every event has an `id:`, its kind in `event:` and JSON in `data:` (`FeedEvent`). With
     `Last-Event-ID` everything since is replayed first, without a gap or a repeat; without, it starts now. If
-    retention removed some of it, `feed.gap` comes first, with your number, then the rest. An unknown number starts
-    now too; a value that is no number is a 400. A comment line comes at
-    least every heartbeat. With `client`, executions of the project are signalled on this stream. It ends with
-    the token or the sign-in it was opened with."""
+    retention removed some of it, `feed.gap` comes in its place, with your last number, then the rest. An unknown
+    number starts now too; a value that is no number is a 400. A comment line comes at least every heartbeat. With
+    `client`, executions of the project are signalled on this stream. It ends with the token or the sign-in it was
+    opened with."""
     last = _last_event_id(last_event_id or query.last_event_id)
     client = _client(principal, query, project, looks=looks == LOOKS_AT_WRITES)
     if client is not None and editor == "vscode":
         client = replace(client, editor="vscode")
     if client is not None:
-        await check_client(parts, principal, project, client.client_id)
+        await check_client(parts, principal, project, client.client_id, joins=True)
     reader = Reader(principal.user_id, project, client, last)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))
 
@@ -228,5 +229,5 @@ def _client(principal: Principal, query: StreamQuery, project_id: str, *, looks:
             looks=looks,
         )
     if may_execute and query.execute:
-        return ConnectedClient(new_id("anon"), project_id, declared=False)
+        return ConnectedClient(new_id(ANONYMOUS), project_id, declared=False)
     return None

@@ -106,7 +106,7 @@ def objects(execute: Execute) -> dict[str, object]:
 
 @cache
 def own_objects() -> Mapping[str, object]:
-    """What a new record has."""
+    """Objects of a new record."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SCHEMA.read_text(encoding="utf-8"))
         return objects(connection.execute)

@@ -403,6 +403,14 @@ _WORDS = (
         r"\b(?:login|machine|default)\s{1,20}(?:\S{1,256}\s{1,20}){0,3}?password\s{1,20}([^\s=:\[][^\s=:]{2,255})",
         also="machine",
     ),
+    *(  # of git's own settings
+        Format(
+            "mail-password",
+            f"[{section}",
+            rf"(?i)\[{section}[^\[\]]{{0,64}}\][^\[]{{0,512}}?\n\s{{0,8}}(?:smtp)?pass\s{{0,8}}=\s{{0,8}}\"?([^\s\"]{{3,256}})",
+        )
+        for section in ("imap", "sendemail")
+    ),
     Format("pgpass", ":5432:", r"[\w.*-]{1,100}:5432:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
     Format("pgpass", ":*:", r"[\w.*-]{1,100}:\*:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
     # command lines
@@ -531,8 +539,9 @@ _VALUE = re.compile(
 _ELEMENT_VALUE = re.compile(r"(?P<element>[^<>\n]{3,1024})")
 _SETTING_VALUE = re.compile(r"(?P<setting>[^\s\"'`]\S{3,1023})")
 _BACKWARDS = re.compile(r"[A-Za-z0-9_.-]*+")
+_SHORT_NAME = "(?:[_.-]|smtp|imap|mail|ftp|db|sql|proxy|admin|root|bind|key|store)pass"
 _STRONG = re.compile(
-    r"(?i)(?:passw(?:or)?d|passphrase|pwd|[_.-]pass|secrets?|credentials?|(?:^|[_.-])tokens?|"
+    rf"(?i)(?:passw(?:or)?d|passphrase|pwd|{_SHORT_NAME}|secrets?|credentials?|(?:^|[_.-])tokens?|"
     r"(?:auth|access|refresh|api|bot|id|session|bearer|client|deploy|github|gitlab|npm|slack|csrf|private|user|app|"
     r"personal)[_-]?token|"
     r"(?:api|secret|access|private|encryption|signing|auth|account|master|service|client|ssh|gpg|license|shared|"
@@ -544,7 +553,7 @@ _ABOUT = re.compile(
     r"(?i)_?(?:name|id|url|uri|file|path|dir|type|length|size|len|count|ttl|expiry|expires|alg|format)$|"
     r"(?:public|primary|foreign|cache|sort|partition|hash|group|index|lookup|unique|row|pub|host|map|dict)_?keys?$"
 )
-_PASSWORD = re.compile(r"(?i)passw(?:or)?d|passphrase|pwd|[_.-]pass$|secret|credential")
+_PASSWORD = re.compile(rf"(?i)passw(?:or)?d|passphrase|pwd|{_SHORT_NAME}$|secret|credential")
 _FREE_FORM = re.compile(r"(?i)pass|pwd")
 """People choose passwords; secrets and credentials are long."""
 _ANY_DIGIT = re.compile(r"[0-9]")

@@ -329,6 +329,17 @@ def test_in_what_runs_no_mask_hides_code_or_a_file_that_looks_like_a_key(text: s
     assert mask_text(text, cover_key) == text
 
 
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    ("path", "name"), [(".npmrc", "script-shell"), (".env", "BASH_ENV"), (".env.local", "export SHELL")]
+)
+def test_a_program_in_settings_is_shown_though_it_looks_like_a_key(path: str, name: str) -> None:
+    params: JsonObject = {"path": path, "content": f"{name}={GITHUB_TOKEN}\nAPI_TOKEN={JSON_WEB_TOKEN}\n"}
+    shown = full_text("write_file", params, question_cover(params))
+    assert f"{name}={GITHUB_TOKEN}" in shown
+    assert JSON_WEB_TOKEN not in shown
+
+
 LIKE_KEYS = [GITHUB_TOKEN, JSON_WEB_TOKEN, "sk-proj-aB3dE5gH7jK9mN1pQ3rS5", "npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y"]
 
 

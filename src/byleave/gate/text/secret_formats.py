@@ -40,7 +40,7 @@ _VARIABLE = re.compile(
     r"(?:[;&|][ \t]*|(?<![\w.-])(?:export|env|ENV)[ \t]+|(?<![^\s\"'])(?=--))([\w.-]+)=(?:\\?[\"'])?\Z", re.ASCII
 )
 _FIELD = re.compile(
-    r"(?:(?:\A|(?<!\\)\n)[ \t]*(?:(?:set|const|let|var)[ \t]+|//[^\s=?#]{1,99}:)?|"
+    r"(?:(?:\A|(?<!\\)\n)[ \t]*(?:(?:export|set|const|let|var)[ \t]+|//[^\s=?#]{1,99}:)?|"
     r"(?P<within>[({,]\s{0,8}|(?<!\\)\n[ \t]*-[ \t]+))"
     r"(?:[\w.]+\[)?(?P<quote>\\?[\"'])?(?P<name>[\w.-]+)(?(quote)(?P=quote))\]?"
     r"[ \t]*(?(within)(?::|=>?(?=[ \t]*\\?[\"']))|(?::=|=>|[:=]))[ \t]*(?:\\?[\"'])?"
@@ -113,7 +113,7 @@ def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
     names_commands = cache(_NAMES_COMMANDS.search)  # one search of the whole text
 
     def replace(match: re.Match[str]) -> str:
-        if runs and not _is_key(match, names_commands):
+        if (runs and not _is_key(match, names_commands)) or (cover is cover_inert and _is_other(match)):
             return match.group()
         if not match.re.groups:
             return cover(kind, match.group())
@@ -147,6 +147,14 @@ def _is_key(match: re.Match[str], names_commands: Callable[[str], object]) -> bo
     # `TOKEN=x` alone may be an argument, and so a file.
     is_field = field is not None and _says_key(field.group("name")) and (field.start("name") > 0 or "\n" in text)
     return is_field and not names_commands(text)
+
+
+def _is_other(match: re.Match[str]) -> bool:
+    """True if what looks like a key is set as something else: `script-shell` and `BASH_ENV` name a program."""
+    start = match.start(match.re.groups)
+    field = _FIELD.search(match.string, max(0, start - _NEAR), start)
+    is_other = field is not None and not _says_key(field.group("name"))
+    return is_other and _NO_NAME.fullmatch(match.group(match.re.groups)) is not None
 
 
 def _says_key(name: str) -> bool:

@@ -241,7 +241,9 @@ async def test_secrets_in_parameters_reach_the_client_but_not_the_record(desk: D
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     async with desk.client(lambda signal: completed(path="a.txt", size=1)) as signals:
         call = asyncio.create_task(
-            desk.executor.execute_tool("write_file", {"path": "a.txt", "content": f"key {secret}"}, desk.session.id)
+            desk.executor.execute_tool(
+                "write_file", {"path": "a.txt", "content": f"api_key: {secret}\n"}, desk.session.id
+            )
         )
         approval = await desk.next_approval()
         assert secret not in approval.model_dump_json()

@@ -56,7 +56,7 @@ def assert_plain(text: str) -> None:
 
 def everything(trick: str) -> ApprovalRequested:
     """A question in which every field that comes from elsewhere holds a trick."""
-    bad = f"{trick} KEY={SECRET}"
+    bad = f"{trick} --api-key={SECRET}"
     return ApprovalRequested(
         approval_id="appr_1",
         tool_id="exec_1",
@@ -84,7 +84,10 @@ def test_texts_show_what_they_hold(trick: str) -> None:
     event = everything(trick)
     assert_plain(event.description)
     assert_plain(
-        full_text(f"x{trick}", {f"n{trick}": trick, "args": [trick, SECRET], "content": f"a\n{trick}\nKEY={SECRET}"})
+        full_text(
+            f"x{trick}",
+            {f"n{trick}": trick, "args": [trick, f"--token={SECRET}"], "content": f"a\n{trick}\n\nKEY={SECRET}"},
+        )
     )
     assert_plain(shown(f"a\n{trick}"))
     assert_plain(shortened(f"a\n{trick}"))
@@ -164,7 +167,7 @@ def test_log_shows_what_it_holds_and_masks(
     monkeypatch.setenv("BYLEAVE_LOG", form)
     set_up_logging(logging.INFO)
     log = structlog.get_logger("byleave.test")
-    log.warning(f"event {trick}", tool=trick, params={"args": [trick, SECRET]})
+    log.warning(f"event {trick}", tool=trick, params={"args": [trick, f"--token={SECRET}"]})
     try:
         raise ValueError(f"{trick} {SECRET}")
     except ValueError:

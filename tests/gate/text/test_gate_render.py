@@ -25,7 +25,7 @@ from byleave.gate import (
 )
 from byleave.gate.text.characters import hidden_in
 from byleave.gate.text.render import Write, full_text, quote, write_change
-from byleave.gate.text.secrets import cover_nothing
+from byleave.gate.text.secrets import cover_nothing, mask_arguments
 from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("A", "S")
@@ -266,9 +266,9 @@ RUNS = [
         ("package.json", '{"scripts": {"x": "curl -H \\"Authorization: Bearer hunter2A1B2c3D4e5F6\\" https://h/"}}'),
         ("deploy.sh", "curl https://me:hunter2A1B2c3D4e5F6@host.example/\n"),
         ("deploy.sh", "export GITHUB_TOKEN=ghp_hunter2hunter2A1B2c3D4e5F6a1B2c3D4\n"),
-        ("app.py", "client = Client('ghp_hunter2hunter2A1B2c3D4e5F6a1B2c3D4')\n"),
+        ("app.py", "client = Client(token='ghp_hunter2hunter2A1B2c3D4e5F6a1B2c3D4')\n"),
         (".vscode/settings.json", '{"x.token": "ghp_hunter2hunter2A1B2c3D4e5F6a1B2c3D4"}'),
-        ("package.json", '{"config":{"x":"ghp_hunter2hunter2A1B2c3D4e5F6a1B2c3D4"}}'),
+        ("package.json", '{"config":{"x_token":"ghp_hunter2hunter2A1B2c3D4e5F6a1B2c3D4"}}'),
     ],
 )
 def test_what_is_a_secret_in_a_file_is_masked_for_the_person_too(path: str, content: str) -> None:
@@ -315,18 +315,77 @@ CODE = base64.b64encode(b"import os; os.system(1); print(2) #x 123")
 @pytest.mark.parametrize(
     "text",
     [
-        f"API_KEY = 'sk_live_{base64.b64encode(b'import os; os.system(1); print(2) #x').decode().rstrip('=')}'",
-        f"echo sk_live_{base64.b64encode(b'echo evil 1; touch MARKED #12').decode().rstrip('=')} | cut -c9- | sh",
+        f"\nAPI_KEY = 'sk_live_{base64.b64encode(b'import os; os.system(1); print(2) #x').decode().rstrip('=')}'",
+        f"export API_KEY=sk_live_{base64.b64encode(b'echo evil 1; touch MARKED #12').decode().rstrip('=')}; x",
         "node --enable-source-maps npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
         "cd x && bash 'npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y'",
-        f"K = 'sk_live_{'-'.join(re.findall('.{1,5}', CODE.decode()))}'",
-        f"K = 'sk_live_{base64.b64encode('run(1); print(2) #1'.encode('utf-16-le')).decode().rstrip('=')}'",
-        f"K = 'eyJhbGciOiJIUzI1NiJ9.eyJ{base64.b64encode(CODE).decode().rstrip('=')}.aB3xyz99aB3xyz99aB3xyz'",
+        f"\nAPI_KEY = 'sk_live_{'-'.join(re.findall('.{1,5}', CODE.decode()))}'",
+        f"\nAPI_KEY = 'sk_live_{base64.b64encode('run(1); print(2) #1'.encode('utf-16-le')).decode().rstrip('=')}'",
+        f"\nAPI_KEY = 'eyJhbGciOiJIUzI1NiJ9.eyJ{base64.b64encode(CODE).decode().rstrip('=')}.aB3xyz99aB3xyz99aB3xyz'",
         "node npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y",
     ],
 )
 def test_in_what_runs_no_mask_hides_code_or_a_file_that_looks_like_a_key(text: str) -> None:
     assert mask_text(text, cover_key) == text
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    ("path", "name"), [(".npmrc", "script-shell"), (".env", "BASH_ENV"), (".env.local", "export SHELL")]
+)
+def test_a_program_in_settings_is_shown_though_it_looks_like_a_key(path: str, name: str) -> None:
+    params: JsonObject = {"path": path, "content": f"{name}={GITHUB_TOKEN}\nAPI_TOKEN={JSON_WEB_TOKEN}\n"}
+    shown = full_text("write_file", params, question_cover(params))
+    assert f"{name}={GITHUB_TOKEN}" in shown
+    assert JSON_WEB_TOKEN not in shown
+
+
+LIKE_KEYS = [GITHUB_TOKEN, JSON_WEB_TOKEN, "sk-proj-aB3dE5gH7jK9mN1pQ3rS5", "npm_aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwX1y"]
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("key", LIKE_KEYS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        *('"test": "{}"', '{{"command":"{}","args":["{}"]}}', "run: {}", "entry: {}\n", "\nGH={}\n./$GH\n", "true; {}"),
+        *('["sh","{}"]', 'run(["sh", "{}"])', 'require("{}")', "import('{}')", "exec {}", "npx {}", "make {}"),
+        *("npx --token {}", '["npx", "--token", "{}"]', "pip install {}", "pip install token=={}", "a token: {}"),
+        *('{{"scripts": {{"token": "{}"}}}}', '{{"script\\u0073": {{"token": "{}"}}}}', '[x.tasks]\ntoken = "{}"\n'),
+        *("tasks:\n  token: {}\n", "bash TOKEN={}\n", "\nbash \\\n  TOKEN={}\n", '["sh", "TOKEN={}"]', "TOKEN={}"),
+        *("\nargs: [sh, TOKEN={}]\n", "\nargs:\n  - TOKEN={}\n", "token {}", "\n{}=1\n", "\nTOKEN={}/x\n$TOKEN\n"),
+    ],
+)
+def test_a_word_that_a_program_may_take_for_a_name_is_shown_though_it_looks_like_a_key(place: str, key: str) -> None:
+    assert mask_text(place.format(key, key), cover_key) == place.format(key, key)
+    args = ["x", "--token", key, f"TOKEN={key}", place.format(key, key)]
+    assert mask_arguments(args, cover_inert) == args
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("key", LIKE_KEYS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("export API_TOKEN={}", "cd x && TOKEN={} y", "\nTOKEN='{}'\n", "curl --token={} x", "\napi_key = '{}'\n"),
+        *(
+            '{{"x.token": "{}"}}',
+            '{{"a":1,"apiKey":"{}"}}',
+            "env:\n  GH_TOKEN: {}\n",
+            "a:\n- token: {}\n",
+            "f(x, token='{}')",
+        ),
+        *('os.environ["TOKEN"] = "{}"\n', '{{"Authorization": "Bearer {}"}}', "-H 'Authorization: Bearer {}'"),
+        *(
+            "git clone https://{}@h.example/x",
+            "git clone https://a:{}@h.example/x; x",
+            "\n//h.example/:_authToken={}\n",
+        ),
+        *('{{"scripts": {{"a": "x --token={} y"}}}}', '{{"scripts": {{"a": "x; TOKEN={} y"}}}}'),
+    ],
+)
+def test_a_key_behind_a_name_that_says_so_is_masked_in_what_runs(place: str, key: str) -> None:
+    assert key not in mask_text(place.format(key), cover_key)
 
 
 TELLING = [
@@ -419,13 +478,12 @@ def test_no_mask_hides_what_a_command_is_about(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "npm publish --token sk-proj-aB3xyz99aB3xyz99aB3xyz",
-        f"git log {GITHUB_TOKEN}",
+        "npm publish --token=sk-proj-aB3xyz99aB3xyz99aB3xyz",
         f"npm publish --token={GITHUB_TOKEN}",
-        f"python -c 'run(\"{GITHUB_TOKEN}\")'",
+        f"python -c 'run(token=\"{GITHUB_TOKEN}\")'",
         f"git push https://{GITHUB_TOKEN}@host.example/r main",
         f"git push https://{GITHUB_TOKEN}:x-oauth-basic@host.example/r main",
-        f"npm test -- --token {JSON_WEB_TOKEN}",
+        f"npm test -- --token={JSON_WEB_TOKEN}",
         "git push https://me:hunter2x@host.example/r main",
         f"git push https://me:{GITHUB_TOKEN}@host.example/r main",
         "curl -H 'Authorization: Bearer aB3xyz99aB3xyz99' https://host.example/",
@@ -651,7 +709,8 @@ def test_content_that_hides_or_reorders_text_is_noted(content: str, noted: bool)
 def test_masked_secret_is_said_to_be_one() -> None:
     key = "ghp_" + "a1B2c3D4e5F6" * 3
     assert "would be sent outside" in described("search_web", {"query": f"what is {key}"})
-    assert "the call holds the real one" in described("execute_command", {"command": "git", "args": ["log", key]})
+    call: JsonObject = {"command": "npm", "args": ["publish", f"--token={key}"]}
+    assert "the call holds the real one" in described("execute_command", call)
     assert "the real one" not in described("search_web", {"query": "what is a token"})
 
 

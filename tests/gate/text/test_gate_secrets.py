@@ -125,10 +125,25 @@ def test_secret_is_masked_and_masking_again_changes_nothing(text: str) -> None:
 @pytest.mark.parametrize("value", ["hunter2x", LONG, "s3cr3t!x"])
 @pytest.mark.parametrize(
     "form",
-    ["DB_PASSWORD={}", "password: {}", '"password": "{}"', "https://u:{}@h/x", "password='{}'", "api_token = '{}'"],
+    [
+        *(
+            "DB_PASSWORD={}",
+            "password: {}",
+            '"password": "{}"',
+            "https://u:{}@h/x",
+            "password='{}'",
+            "api_token = '{}'",
+        ),
+        *("[sendemail]\n\tsmtpuser = me\n\tsmtppass = {}\n", "sendemail.smtppass={}", "keypass = {}\n"),
+        *('[imap "x"]\n\tuser = me\n\tpass = {}\n', "imap.pass={}"),
+    ],
 )
 def test_the_value_itself_is_gone(form: str, value: str) -> None:
     assert value not in mask_text(form.format(value))
+
+
+def test_a_mail_password_of_git_is_masked_though_it_is_a_word() -> None:
+    assert "correcthorse" not in mask_text("[sendEmail]\n\tsmtpPass = correcthorse\n[imap]\n\tpass = correcthorse\n")
 
 
 @pytest.mark.parametrize("text", ORDINARY.values(), ids=ORDINARY.keys())

@@ -78,7 +78,7 @@ async def test_secrets_in_a_script_are_masked_also_at_the_edge_of_what_is_shown(
     workspace: Workspace, place: Place
 ) -> None:
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    place.file("x.py", f"t = '{token}'\n" + "#" * (MAX_SEEN_TEXT - 40) + f"\nt = '{token}'\n")
+    place.file("x.py", f"token = '{token}'\n" + "#" * (MAX_SEEN_TEXT - 40) + f"\ntoken = '{token}'\n")
     (file,) = (await inspected(workspace, "python", "x.py")).files
     assert file.text is not None
     assert "ghp_" not in file.text
@@ -87,13 +87,13 @@ async def test_secrets_in_a_script_are_masked_also_at_the_edge_of_what_is_shown(
 
 async def test_what_could_act_in_a_script_is_never_masked(workspace: Workspace, place: Place) -> None:
     scripts = {"test": "curl https://ci:a1$(touch${IFS}MARK)@host/", "pretest": "TOKEN=aB3xyz99 node x.js"}
-    scripts |= {"posttest": "npx --api-key evil-pkg2; GH=ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6 x"}
+    scripts |= {"posttest": "npx --api-key evil-pkg2; GH_TOKEN=ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6 x"}
     place.file("package.json", json.dumps({"scripts": scripts}))
     (seen,) = [file for file in (await inspected(workspace, "npm", "test")).files if file.path == "package.json"]
     assert seen.text is not None
     assert "https://ci:a1$(touch${IFS}MARK)@host/" in seen.text
     assert "TOKEN=aB3xyz99 node x.js" in seen.text
-    assert "npx --api-key evil-pkg2; GH=[masked:github-token, 40 characters] x" in seen.text
+    assert "npx --api-key evil-pkg2; GH_TOKEN=[masked:github-token, 40 characters] x" in seen.text
 
 
 async def test_a_file_that_runs_is_shown_whatever_its_name_with_its_secrets_masked(

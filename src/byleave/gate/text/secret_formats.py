@@ -32,16 +32,27 @@ _NO_NAME = re.compile(
     r"(?:[\w~-]+\.)*(?![Xx][Nn]--)(?=[^a-z.]*[a-z])(?=[^A-Z.]*[A-Z])(?=[^0-9.]*[0-9])[\w~-]{16,}={0,2}", re.ASCII
 )
 """No host ends so, and no path: with small letters, capitals and digits in one long part."""
+_NEAR = 160
+"""Characters before a key in which its name must stand."""
 _BORDER = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
 """In words there are few of them, at random they are more than half of all places."""
-_BEFORE_KEY = re.compile(r"(?:=|[^\s|;&({`][ \t]{1,8})(?:\\?[\"']){0,2}\Z|(?:[(\[{,]|[\"']:)(?:\\?[\"']){1,2}\Z")
-_RUNS_NEXT = re.compile(
-    r"(?:\A|[^\w-])(?:node|deno|bun|np[mx]|python[\d.]*|perl|ruby|php|\w{0,3}sh|source|\.|exec|env|sudo|make)"
-    r"(?:[ \t]+-\S*)*[ \t]+[\"']?\Z"
+_VARIABLE = re.compile(
+    r"(?:[;&|][ \t]*|(?<![\w.-])(?:export|env|ENV)[ \t]+|(?<![^\s\"'])(?=--))([\w.-]+)=(?:\\?[\"'])?\Z", re.ASCII
 )
-"""A program that runs the next word: a file may be named like a key."""
+_FIELD = re.compile(
+    r"(?:(?:\A|(?<!\\)\n)[ \t]*(?:(?:export|set|const|let|var)[ \t]+|//[^\s=?#]{1,99}:)?|"
+    r"(?P<within>[({,]\s{0,8}|(?<!\\)\n[ \t]*-[ \t]+))"
+    r"(?:[\w.]+\[)?(?P<quote>\\?[\"'])?(?P<name>[\w.-]+)(?(quote)(?P=quote))\]?"
+    r"[ \t]*(?(within)(?::|=>?(?=[ \t]*\\?[\"']))|(?::=|=>|[:=]))[ \t]*(?:\\?[\"'])?"
+    r"(?:(?i:bearer|basic|token)[ \t]+)?\Z",
+    re.ASCII,
+)
+_HEADER = re.compile(r"authorization:[ \t]*(?:bearer|basic|token|digest|apikey|ssws)[ \t]+\Z", re.IGNORECASE)
+"""Before a key: it is the value of a variable or an option, of a field, or in a header. `--token x` is left out, since
+a program that knows no such option takes x for a file, a script or a package."""
 _AFTER_KEY = re.compile(r"(?:\\?[\"']){0,2}(?:[\s,;&|)\]}]|\Z)")
-"""Around a word of its own that is not the first of a command, nor a part of a path, host or variable."""
+_NAMES_COMMANDS = re.compile(r"(?:scripts|tasks|dependencies)[\"']?\s*[.:=\]]|\\[uUx]")
+"""Before a table whose fields are commands or packages, by whatever name; its own name may be spelled by escapes."""
 _BEFORE_USER = re.compile(r"://(?:[\w.%+~-]{0,64}:)?\Z", re.ASCII)
 _AFTER_USER = re.compile(r"(?::[\w-]{1,64})?@", re.ASCII)
 """Around the user or the password of an address, which name no host."""
@@ -99,9 +110,10 @@ def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
     runs = cover is cover_key
     if runs and kind in _BY_FORM:
         cover = cover_inert
+    names_commands = cache(_NAMES_COMMANDS.search)  # one search of the whole text
 
     def replace(match: re.Match[str]) -> str:
-        if runs and not _is_key(match):
+        if (runs and not _is_key(match, names_commands)) or (cover is cover_inert and _is_other(match)):
             return match.group()
         if not match.re.groups:
             return cover(kind, match.group())
@@ -116,18 +128,37 @@ def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
     return replace
 
 
-def _is_key(match: re.Match[str]) -> bool:
-    """True if what was found in text that runs is a key for certain, by what it is and by what stands around it."""
+def _is_key(match: re.Match[str], names_commands: Callable[[str], object]) -> bool:
+    """True if what was found in text that runs is a key for certain: by what it is, and by a name that says so or its
+    place in an address. Any other word may be a program, a package or a file, whatever it looks like."""
     value, (start, end) = match.group(match.re.groups), match.span(match.re.groups)
-    text, before = match.string, match.string[max(0, start - 80) : start]
-    # One argument of a command: a file that it would run is named beside it.
-    is_word = _BEFORE_KEY.search(before) is not None or (not start and end == len(text))
-    is_alone = is_word and _AFTER_KEY.match(text, end) is not None and _RUNS_NEXT.search(before) is None
-    is_user = _BEFORE_USER.search(before) is not None and _AFTER_USER.match(text, end) is not None
+    text, near = match.string, max(0, start - _NEAR)
+    is_user = _BEFORE_USER.search(text, near, start) is not None and _AFTER_USER.match(text, end) is not None
     if is_user and _ADDRESS.fullmatch(text):
         return True  # one argument: no shell takes it apart
     is_random = _NO_NAME.fullmatch(value) is not None and 3 * len(_BORDER.findall(value)) >= len(value)
-    return (is_alone or is_user) and is_random and not _holds_text(value)
+    if not is_random or not (is_user or _AFTER_KEY.match(text, end)) or _holds_text(value):
+        return False
+    if is_user or _HEADER.search(text, near, start):
+        return True
+    variable, field = _VARIABLE.search(text, near, start), _FIELD.search(text, near, start)
+    if variable is not None and _says_key(variable.group(1)):
+        return True
+    # `TOKEN=x` alone may be an argument, and so a file.
+    is_field = field is not None and _says_key(field.group("name")) and (field.start("name") > 0 or "\n" in text)
+    return is_field and not names_commands(text)
+
+
+def _is_other(match: re.Match[str]) -> bool:
+    """True if what looks like a key is set as something else: `script-shell` and `BASH_ENV` name a program."""
+    start = match.start(match.re.groups)
+    field = _FIELD.search(match.string, max(0, start - _NEAR), start)
+    is_other = field is not None and not _says_key(field.group("name"))
+    return is_other and _NO_NAME.fullmatch(match.group(match.re.groups)) is not None
+
+
+def _says_key(name: str) -> bool:
+    return name.lower() == "authorization" or (_ENDS_TELLING.search(name) is not None and _is_telling(name))
 
 
 def _holds_text(value: str) -> bool:
@@ -380,6 +411,14 @@ _WORDS = (
         r"\b(?:login|machine|default)\s{1,20}(?:\S{1,256}\s{1,20}){0,3}?password\s{1,20}([^\s=:\[][^\s=:]{2,255})",
         also="machine",
     ),
+    *(  # of git's own settings
+        Format(
+            "mail-password",
+            f"[{section}",
+            rf"(?i)\[{section}[^\[\]]{{0,64}}\][^\[]{{0,512}}?\n\s{{0,8}}(?:smtp)?pass\s{{0,8}}=\s{{0,8}}\"?([^\s\"]{{3,256}})",
+        )
+        for section in ("imap", "sendemail")
+    ),
     Format("pgpass", ":5432:", r"[\w.*-]{1,100}:5432:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
     Format("pgpass", ":*:", r"[\w.*-]{1,100}:\*:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
     # command lines
@@ -488,6 +527,7 @@ _NAME = (
     r"(?i:key|token|secret|password|passwd|pwd|passphrase|pass(?![a-z])|credential)"
     rf"(?P<suffix>s|[0-9_]{{1,4}}|_[A-Z][A-Z0-9_]{{0,30}}|{_STAGE})?"
 )
+_ENDS_TELLING = re.compile(rf"{_NAME}\Z")
 _ASSIGNMENT = re.compile(
     rf"{_NAME}(?P<close>[\\\"'\]]{{0,3}})(?P<left>[ \t]{{0,8}})(?P<sign>=>|:=|=(?!=)|:(?![:/]))(?P<right>[ \t]{{0,8}})"
 )
@@ -507,8 +547,9 @@ _VALUE = re.compile(
 _ELEMENT_VALUE = re.compile(r"(?P<element>[^<>\n]{3,1024})")
 _SETTING_VALUE = re.compile(r"(?P<setting>[^\s\"'`]\S{3,1023})")
 _BACKWARDS = re.compile(r"[A-Za-z0-9_.-]*+")
+_SHORT_NAME = "(?:[_.-]|smtp|imap|mail|ftp|db|sql|proxy|admin|root|bind|key|store)pass"
 _STRONG = re.compile(
-    r"(?i)(?:passw(?:or)?d|passphrase|pwd|[_.-]pass|secrets?|credentials?|(?:^|[_.-])tokens?|"
+    rf"(?i)(?:passw(?:or)?d|passphrase|pwd|{_SHORT_NAME}|secrets?|credentials?|(?:^|[_.-])tokens?|"
     r"(?:auth|access|refresh|api|bot|id|session|bearer|client|deploy|github|gitlab|npm|slack|csrf|private|user|app|"
     r"personal)[_-]?token|"
     r"(?:api|secret|access|private|encryption|signing|auth|account|master|service|client|ssh|gpg|license|shared|"
@@ -520,7 +561,7 @@ _ABOUT = re.compile(
     r"(?i)_?(?:name|id|url|uri|file|path|dir|type|length|size|len|count|ttl|expiry|expires|alg|format)$|"
     r"(?:public|primary|foreign|cache|sort|partition|hash|group|index|lookup|unique|row|pub|host|map|dict)_?keys?$"
 )
-_PASSWORD = re.compile(r"(?i)passw(?:or)?d|passphrase|pwd|[_.-]pass$|secret|credential")
+_PASSWORD = re.compile(rf"(?i)passw(?:or)?d|passphrase|pwd|{_SHORT_NAME}$|secret|credential")
 _FREE_FORM = re.compile(r"(?i)pass|pwd")
 """People choose passwords; secrets and credentials are long."""
 _ANY_DIGIT = re.compile(r"[0-9]")

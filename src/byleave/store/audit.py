@@ -91,8 +91,8 @@ class Audit:
             tables = ["feeds", "audit", *(table for table in NOT_COVERED if table != "projects")]
             named = " UNION ".join(f"SELECT project_id, '{table}' AS place FROM {table}" for table in tables)  # noqa: S608 - our own names
             rows = transaction.execute(
-                f"SELECT id AS project_id, 'projects' AS place FROM projects UNION {named}"
-            ).fetchall()  # noqa: S608 - our own names
+                f"SELECT id AS project_id, 'projects' AS place FROM projects UNION {named}"  # noqa: S608 - our own names
+            ).fetchall()
             return [(row["project_id"], row["place"]) for row in rows]
 
         fault = await self._fault(_file_fault)

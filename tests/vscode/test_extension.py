@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from playwright.async_api import Browser, Locator, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
@@ -401,25 +400,23 @@ async def test_whoever_takes_the_servers_port_gets_no_token_and_the_person_is_to
     window, port = desk.window, int(desk.site.url.rpartition(":")[2])
     seen: list[tuple[str, str]] = []
 
-    async def answer(request: web.Request) -> web.Response:
-        seen.append((request.path, request.headers.get("Authorization", "")))
-        return web.json_response({})
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            token = re.search(r"^authorization: *(.*?)\r$", head, re.IGNORECASE | re.MULTILINE)
+            seen.append((head.split(" ")[1], token[1] if token else ""))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n")
+            writer.write(b"Connection: close\r\n\r\n{}")
+            await writer.drain()
 
-    squatter = web.Application()
-    squatter.router.add_route("*", "/{tail:.*}", answer)
     await _server(desk).kill()
-    runner = web.AppRunner(squatter, shutdown_timeout=0.1)
-    await runner.setup()
+    squatter = await asyncio.start_server(answer, "127.0.0.1", port)
     try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
-        await site.start()
         told = window.toast("did not prove that it is the server")
         await expect(told).to_be_visible()
         await window.shot("g-squatter")
-        await site.stop()
-        await asyncio.sleep(0.05)  # who was let in a moment ago is known to the runner before it closes all of them
     finally:
-        await runner.cleanup()
+        squatter.close()
     assert seen
     assert {*seen} == {("/proof", "")}
     await desk.site.serve()

@@ -311,7 +311,7 @@ def _malformed(finding: Finding) -> Verdict:
 
 def _fixed(level: VerdictLevel, reason: str, rule: str, *, network: bool = False, always_asks: bool = False) -> Verdict:
     finding = Finding(level=level, reason=reason, rule=rule, always_asks=always_asks)
-    return verdict_of([finding], network=network)
+    return Verdict(level=level, findings=(finding,), network=network)
 
 
 _FIELDS = {name: frozenset(spec.params.model_fields) for name, spec in TOOLS.items()}

@@ -12,13 +12,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .commands.executor import CommandExecutor, CommandStopped, CommandTimeout, Unfinished, unfinished
+    from .commands.executor import CommandExecutor
     from .files.executor import FileSystemExecutor
     from .paths import PathValidator
     from .sandbox.bubblewrap import BubblewrapSandbox
     from .sandbox.sandbox import Isolation, NoSandbox, Sandbox
     from .search.executor import SearchExecutor
-    from .stopping import DriftedError
+    from .stopping import CommandStopped, CommandTimeout, DriftedError, Unfinished, unfinished
     from .undo.desk import UndoDesk, UndoRefused
     from .undo.entries import Entry
     from .undo.recorder import UndoRecorder
@@ -57,8 +57,8 @@ __all__ = [
 _HOMES = {
     "BubblewrapSandbox": "sandbox.bubblewrap",
     "CommandExecutor": "commands.executor",
-    "CommandStopped": "commands.executor",
-    "CommandTimeout": "commands.executor",
+    "CommandStopped": "stopping",
+    "CommandTimeout": "stopping",
     "DriftedError": "stopping",
     "Entry": "undo.entries",
     "FileSystemExecutor": "files.executor",
@@ -75,10 +75,10 @@ _HOMES = {
     "UndoHistory": "undo.restoring",
     "UndoRecorder": "undo.recorder",
     "UndoRefused": "undo.desk",
-    "Unfinished": "commands.executor",
+    "Unfinished": "stopping",
     "WebSearcher": "web",
     "Workspace": "workspace",
-    "unfinished": "commands.executor",
+    "unfinished": "stopping",
 }
 
 

@@ -1,4 +1,4 @@
-"""Deadlines and cancellation of calls, and the error for files that drifted after approval.
+"""Deadlines and cancellation of calls, and the errors of calls that were stopped or whose files drifted.
 
 A timer can fire late, after the machine slept or while the loop is busy. So code about to change something checks the
 clock itself, right before. The clock is `steady`: it runs on while the machine sleeps, and setting the wall clock does
@@ -11,8 +11,9 @@ import threading
 from contextlib import suppress
 from typing import TypeVar
 
-from byleave.protocol.errors import ExecutionCancelled, RefusedError
+from byleave.protocol.errors import ExecutionCancelled, ExecutionTimeout, MachineError, RefusedError
 from byleave.protocol.states import ErrorType
+from byleave.protocol.tools import ExecuteCommandResult
 from byleave.protocol.wire import steady
 
 T = TypeVar("T")
@@ -65,3 +66,26 @@ def drifted(path: str, what: str = "nothing was run") -> DriftedError:
     return DriftedError(
         f"{path!r} changed after it was shown; {what}.", hint="Ask again: what it holds now is then shown."
     )
+
+
+class Unfinished(MachineError):
+    """A command was ended early; `partial` has its output so far."""
+
+    def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.partial = partial
+
+
+class CommandTimeout(Unfinished, ExecutionTimeout):
+    """It ran out of time."""
+
+
+class CommandStopped(Unfinished, ExecutionCancelled):
+    """It was cancelled. The call raises CancelledError, with this as the cause."""
+
+
+def unfinished(error: BaseException | None) -> Unfinished | None:
+    """Find the `Unfinished` in an error's chain of causes; None if there is none."""
+    while error is not None and not isinstance(error, Unfinished):
+        error = error.__cause__ or error.__context__
+    return error

@@ -309,10 +309,12 @@ class Workspace:
     async def _in_turn(
         self, line: UnderstoodCommand, run: Callable[[], Awaitable[ExecuteCommandResult]], record_as: str | None
     ) -> ToolResult:
-        from .commands.effects import recorded
-
         async with self._turn_of(line):
-            return await run() if record_as is None else await recorded(self._undo, record_as, line, run)
+            if record_as is None:
+                return await run()
+            from .commands.effects import recorded
+
+            return await recorded(self._undo, record_as, line, run)
 
     def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:

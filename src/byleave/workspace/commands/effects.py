@@ -18,11 +18,9 @@ from typing import Literal, TypeVar
 from byleave.gate import UnderstoodCommand, mask_text, trusted_name
 from byleave.protocol.tools import MAX_CHANGES, ExecuteCommandResult, FileChange
 from byleave.workspace.paths import visible
-from byleave.workspace.stopping import outlast
+from byleave.workspace.stopping import outlast, unfinished
 from byleave.workspace.undo.recorder import Running, UndoRecorder
 from byleave.workspace.undo.snapshots import Change, Tree, changes_between
-
-from .executor import unfinished
 
 T = TypeVar("T")
 

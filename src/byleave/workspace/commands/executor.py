@@ -21,9 +21,6 @@ from byleave.gate import UnderstoodCommand, understand
 from byleave.policy_files import PROJECT_POLICY
 from byleave.protocol.errors import (
     ByleaveError,
-    ExecutionCancelled,
-    ExecutionTimeout,
-    MachineError,
     RefusedError,
     ToolFailure,
 )
@@ -37,7 +34,7 @@ from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
 from byleave.workspace.sandbox.trusted import TrustedFiles
-from byleave.workspace.stopping import outlast
+from byleave.workspace.stopping import CommandStopped, CommandTimeout, outlast
 
 from .operands import check_operands, refuse_moved, to_leave_out
 
@@ -46,29 +43,6 @@ _LIST_SECONDS = 30
 _MOST_COMPARED = 16 * 1024**2
 _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
 """If one of these is read-only, so are the project's rules."""
-
-
-class Unfinished(MachineError):
-    """A command was ended early; `partial` has its output so far."""
-
-    def __init__(self, message: str, *, partial: ExecuteCommandResult | None = None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.partial = partial
-
-
-class CommandTimeout(Unfinished, ExecutionTimeout):
-    """It ran out of time."""
-
-
-class CommandStopped(Unfinished, ExecutionCancelled):
-    """It was cancelled. The call raises CancelledError, with this as the cause."""
-
-
-def unfinished(error: BaseException | None) -> Unfinished | None:
-    """Find the `Unfinished` in an error's chain of causes; None if there is none."""
-    while error is not None and not isinstance(error, Unfinished):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 class CommandExecutor:

@@ -15,9 +15,7 @@ from byleave.settings import SandboxName
 
 from .bubblewrap import working_sandbox
 from .environment import SYSTEM_DIRECTORIES, find_program
-from .landlock import working_landlock
 from .sandbox import NoSandbox, Sandbox
-from .seatbelt import working_seatbelt
 
 Make = Callable[[Path, str, str], Sandbox | str]
 """Takes the workspace, the user's gitconfig, and the reasons why nothing stronger works."""
@@ -31,10 +29,14 @@ def _bubblewrap(root: Path, identity: str, _reason: str) -> Sandbox | str:
 
 
 def _landlock(root: Path, identity: str, reason: str) -> Sandbox | str:
+    from .landlock import working_landlock  # only where bubblewrap does not work
+
     return working_landlock(root, identity=identity, reason=reason)
 
 
 def _seatbelt(root: Path, identity: str, _reason: str) -> Sandbox | str:
+    from .seatbelt import working_seatbelt
+
     return working_seatbelt(root, identity=identity)
 
 

@@ -37,7 +37,7 @@ from byleave.gate import UnderstoodCommand
 from byleave.protocol.errors import PathValidationError, ToolFailure
 
 from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
-from .stand_ins import StandIns, is_stand_in
+from .stand_ins import STAMP_NS, StandIns, is_stand_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +408,7 @@ class Protection:
             for mask in masks:
                 self._fix(mounts, mine, parents_of(mask.path))
             mine.fixed.update(mask.path for mask in masks)
+            stand_ins = self._stubs.names
             for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
                 link = next((hold.links[name] for hold in self._running if name in hold.links), None)
                 if link is not None and not is_git:
@@ -416,7 +417,7 @@ class Protection:
                 elif self._loose(name):
                     mounts.degraded.append(f"{name} could be made by another command that still runs; not protected.")
                 else:
-                    self._mount(mounts, mine, name, is_git=is_git, opens_git=opens_git)
+                    self._mount(mounts, mine, name, stand_ins, is_git=is_git, opens_git=opens_git)
             for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
                 self._seal_target(mounts, mine, target)
             for path in () if mine.keeps_tree else sealed:
@@ -458,13 +459,16 @@ class Protection:
                 self._bind(mounts, mine.root_fd, parent, "--bind")
                 mine.fixed.add(parent)
 
-    def _mount(self, mounts: Mounts, mine: _Hold, name: str, *, is_git: bool, opens_git: bool) -> None:
+    def _mount(
+        self, mounts: Mounts, mine: _Hold, name: str, stand_ins: Set[str], *, is_git: bool, opens_git: bool
+    ) -> None:
         root_fd = mine.root_fd
         try:
             found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return
-        kind, is_ours = found.st_mode, self._stubs.hold(name, found)
+        kind = found.st_mode
+        is_ours = name in stand_ins and stat.S_ISDIR(kind) and found.st_mtime_ns == STAMP_NS
         if stat.S_ISLNK(kind):
             if name in _NEVER_LINKS:
                 raise PathValidationError(

@@ -57,10 +57,11 @@ class StandIns:
             for fd in freed:
                 os.close(fd)
 
-    def hold(self, name: str, found: os.stat_result) -> bool:
-        """True if the directory found at this name is a stand-in of this client."""
+    @property
+    def names(self) -> frozenset[str]:
+        """Names that have a stand-in of this client; if its stamp (`STAMP_NS`) is gone, somebody uses it."""
         with self._lock:
-            return name in self._held and _stamped(found)
+            return frozenset(self._held)
 
     def _take(self, root_fd: int, name: str) -> bool:
         held = self._held.get(name)

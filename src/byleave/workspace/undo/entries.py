@@ -5,7 +5,7 @@ command when it begins and again when it ends, an undo before its first step and
 again gives it a new row, so rows are in the order in which calls ended. The file also keeps the trees that commands
 began with. Two clients may use one file. A damaged one is set aside and reported as OSError: no call stops for it.
 `sweep` removes entries that are too old, or the oldest if there is too much (never the newest), and the contents that
-no entry needs.
+no entry needs. `hold` keeps a sweep from removing contents that a call relies on, and an undo from running beside one.
 """
 
 import contextlib
@@ -29,13 +29,14 @@ from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import timestamp
 
 from .snapshots import Change, Tree, from_json
-from .store import ObjectStore, hold
+from .store import ObjectStore
 
 _FULL = 0.9
 """Share of the limit that a sweep leaves, so that the next call does not sweep again."""
 _CHANGE_BYTES = 300
 """Approximate size of one change in the file."""
 _WAIT_SECONDS = 30.0
+_PAUSE = 0.02
 # WAL: one sync a commit, and readers do not wait. Small pages: an entry is small, and a commit writes three of them.
 # AUTOINCREMENT: a row's number is never used again.
 _SCHEMA = """
@@ -51,6 +52,27 @@ COMMIT;
 _BESIDE = ("-wal", "-shm")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NONSENSE = (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+@contextlib.contextmanager
+def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[None]:
+    """Hold a lock file. Raises ToolFailure with `busy` if somebody else does; `patient` waits a while first."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        deadline = time.monotonic() + (_WAIT_SECONDS if patient else 0)
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise ToolFailure(busy or "The undo store is in use.", hint="Try again in a moment.") from error
+                # Polling, on a thread of its own: a lock in another process sends no event, and a blocking flock has
+                # no timeout.
+                time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(slots=True)

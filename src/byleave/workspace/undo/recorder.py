@@ -22,9 +22,9 @@ from byleave.protocol.wire import now
 from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
 
-from .entries import Entry, Index, sweep
+from .entries import Entry, Index, hold, sweep
 from .snapshots import Change, State, Tree, WatchedTree, changes_between, look, merged, same, state_of, why_not_kept
-from .store import ObjectStore, hold
+from .store import ObjectStore
 
 MAX_FILES = 20_000
 CALL_BYTES = 50 * 1024 * 1024

@@ -3,29 +3,21 @@
 It lies in the client's home, outside the workspace, readable by its owner alone. Each process appends to a bundle of
 its own: a file for each content would cost a thousand times as much, and SQLite three times. A bundle is never
 rewritten in place: a sweep copies the needed contents into a new one. Records torn by a crash are skipped. After a
-reboot every record is compared with its digest once, and every content is when it is read. `hold` keeps a sweep from
-removing contents that a call relies on, and an undo from running beside a call. This module knows no workspace's files
-and restores nothing.
+reboot every record is compared with its digest once, and every content is when it is read. This module knows no
+workspace's files and restores nothing.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
 import struct
-import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
-
-from byleave.protocol.errors import ToolFailure
 
 _CHUNK = 1 << 20
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-_WAIT_SECONDS = 30.0
-_PAUSE = 0.02
 _HEAD = struct.Struct("<32sQ")
 """Before each content: its digest and its size."""
 _NONE, _VOID = bytes(32), b"\xff" * 32
@@ -36,27 +28,6 @@ _MANY_BUNDLES = 8
 
 class NoRoom(OSError):
     """The store is full, or a file is too large to be kept."""
-
-
-@contextlib.contextmanager
-def hold(path: Path, kind: int, *, patient: bool, busy: str = "") -> Generator[None]:
-    """Hold a lock file. Raises ToolFailure with `busy` if somebody else does; `patient` waits a while first."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        deadline = time.monotonic() + (_WAIT_SECONDS if patient else 0)
-        while True:
-            try:
-                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= deadline:
-                    raise ToolFailure(busy or "The undo store is in use.", hint="Try again in a moment.") from error
-                # Polling, on a thread of its own: a lock in another process sends no event, and a blocking flock has
-                # no timeout.
-                time.sleep(_PAUSE)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class _Place(NamedTuple):

@@ -294,7 +294,7 @@ async def test_each_suggestion_of_a_question_can_be_saved_as_it_is(desk: Desk) -
 async def test_no_suggestion_spells_out_a_secret(desk: Desk) -> None:
     async with desk.client(lambda signal: completed()):
         secret = "ghp_" + "a1B2c3D4e5F6" * 3
-        waiting, approval = await ask(desk, git("commit", "-m", f"token {secret}"))
+        waiting, approval = await ask(desk, git("commit", "-m", f"Rotate\n\ntoken: {secret}"))
         assert secret not in approval.model_dump_json()
         await desk.approvals.reject_tool(approval.id, "alice")
         await waiting

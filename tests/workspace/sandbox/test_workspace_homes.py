@@ -135,6 +135,24 @@ def test_lock_that_another_holds_on_a_new_directory_is_not_waited_for(
     os.close(held[0])
 
 
+def test_new_directory_that_another_client_removes_is_made_again(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, removed = tempfile.mkdtemp, list[str]()
+
+    def make_and_remove(prefix: str) -> str:
+        path = make(prefix=prefix)
+        if not removed:
+            removed.append(path)
+            os.rmdir(path)
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_remove)
+    with own_home() as home:
+        assert home.is_dir()
+        assert str(home) not in removed
+
+
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="nothing can be mounted here")
 def test_what_is_mounted_inside_is_left_alone(temporary: Path) -> None:
     outside, home = temporary / "outside", temporary / "byleave-home-x"

@@ -294,7 +294,10 @@ def _beside(steps: Generator[None], fd: int) -> None:
 
 def _taken(path: Path) -> int | None:
     """Lock a new directory without waiting; None if another client takes it for a left one and removes it."""
-    fd = os.open(path, _DIRECTORY)
+    try:
+        fd = os.open(path, _DIRECTORY)
+    except FileNotFoundError:
+        return None
     taken = False
     try:
         with suppress(BlockingIOError):

@@ -254,10 +254,10 @@ def _say(project: str, count: int, text: str) -> Callable[[Transaction], None]:
     return say
 
 
-async def test_page_of_the_feed_ends_after_a_megabyte_and_says_that_there_is_more(server: Server) -> None:
+async def test_page_of_the_feed_is_bounded_and_says_that_there_is_more(server: Server) -> None:
     project = await server.user().project()
     store = server.parts.store
-    await store.database.write(_say(project, 40, "x" * 60_000))
+    await store.database.write(_say(project, 40, "x" * (PAGE_CHARACTERS // 18)))
     await store.database.write(_say(project, 1, "y" * (2 * PAGE_CHARACTERS)))
     await store.database.write(_say(project, 3, "z"))
     seen, more, pages = 0, True, list[list[int]]()

@@ -31,7 +31,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 STREAMS_PER_USER = 32
 BUFFER_EVENTS = 256
-BUFFER_CHARACTERS = 1024 * 1024
+BUFFER_CHARACTERS = 256 * 1024
 PAGE_EVENTS = 100
 LOOK_AGAIN_SECONDS = 5.0
 """Interval at which an idle stream reads the store, in case a hint got lost."""

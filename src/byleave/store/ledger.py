@@ -64,7 +64,7 @@ INSERT_EVENT = f"INSERT INTO events {placeholders((*StoredEvent._fields, 'create
 INSERT_LINK = f"INSERT INTO audit {placeholders(AuditRecord._fields)}"
 SIGNALS = {"tool.execution_signal": "EXECUTING", "tool.inspection_request": "PENDING"}
 """Events addressed to one client, and the state in which they are still worth sending."""
-PAGE_CHARACTERS = 1024 * 1024
+PAGE_CHARACTERS = 256 * 1024
 """A page ends with the event that reaches this: every stalled reader holds a page or two."""
 
 

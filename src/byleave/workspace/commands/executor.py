@@ -85,12 +85,10 @@ class CommandExecutor:
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
-        if self._paths is not None:
-            await asyncio.to_thread(check_operands, self._paths, command)
+        masked = await asyncio.to_thread(self._looked_at, command)
         program = find_program(command.command, self._root)
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
-        masked = await self._denied()
         kept, withheld = await self._withhold(command, program, asked=asked)
         began = time.monotonic()
         launching = partial(
@@ -134,11 +132,16 @@ class CommandExecutor:
             )
         return result
 
-    async def _denied(self) -> list[str]:
-        """Existing paths that the rules deny to commands."""
+    def _looked_at(self, command: UnderstoodCommand) -> list[str]:
+        """Check what the command names; return the existing paths that the rules deny to commands. Blocking."""
+        if self._paths is not None:
+            check_operands(self._paths, command)
+        return self._denied()
+
+    def _denied(self) -> list[str]:
         if self._floor is None or self._paths is None:
             return []
-        return await asyncio.to_thread(self._floor.masked, self._paths)
+        return self._floor.masked(self._paths)
 
     def _check_covered(self, launch: Launch, masked: Sequence[str], command: UnderstoodCommand) -> None:
         """Refuse to run unless denied paths are covered and the project's rules are read-only. A weak sandbox, or none,
@@ -161,7 +164,11 @@ class CommandExecutor:
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
         """Warnings about denied paths that a command created: they could not be covered before they existed."""
         try:
-            made = [path for path in await outlast(asyncio.ensure_future(self._denied())) if path not in before]
+            made = [
+                path
+                for path in await outlast(asyncio.ensure_future(asyncio.to_thread(self._denied)))
+                if path not in before
+            ]
         except RefusedError as error:
             return [f"Whether it made something that is denied could not be looked at. {error.message}"]
         told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]

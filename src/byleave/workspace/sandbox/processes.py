@@ -346,8 +346,10 @@ class _Tree:
             return
         with suppress(BlockingIOError):
             self._told += os.read(self._launch.status_fd, _CHUNK).decode("ascii", "replace")
+        if self._inner is not None:
+            return
         pid = inner_process(self._told)
-        if pid is not None and self._inner is None:
+        if pid is not None:
             with suppress(ProcessLookupError):
                 self._inner = os.pidfd_open(pid)
                 # Once its parent is gone, the pid alone no longer proves whose process it is.

@@ -124,6 +124,25 @@ async def test_git_cleans_all_but_what_is_byleaves(workspace: Workspace, place: 
     assert (place.root / ".byleave" / "policy.toml").exists() == rules
 
 
+@pytest.mark.parametrize("rules", [True, False])
+async def test_git_stashes_untracked_files_whole_and_brings_them_back(
+    workspace: Workspace, repository: Place, rules: bool
+) -> None:
+    await _run(workspace, "git", "add", "a.txt")
+    await _run(workspace, "git", "commit", "-m", "first")
+    repository.file("a.txt", "changed\n")
+    notes = repository.file("work/notes.md", "mine\n")
+    if rules:
+        repository.file(".byleave/policy.toml", "commands = []\n")
+    stashed = await _run(workspace, "git", "stash", "-u")
+    assert (stashed.exit_code, stashed.stderr) == (0, "")
+    assert not notes.exists()
+    assert (repository.root / ".byleave" / "policy.toml").exists() == rules
+    assert (await _run(workspace, "git", "stash", "pop")).exit_code == 0
+    assert notes.read_text("utf-8") == "mine\n"
+    assert (repository.root / "a.txt").read_text("utf-8") == "changed\n"
+
+
 @pytest.mark.promise("S")
 async def test_git_runs_no_hook_and_no_program_of_the_repository(workspace: Workspace, repository: Place) -> None:
     marker = repository.root / "ran"

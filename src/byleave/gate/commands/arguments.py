@@ -522,6 +522,14 @@ def _refspec(value: str, place: Argument) -> Findings:
     return _loose(value, place)
 
 
+def _fetched(value: str, place: Argument) -> Findings:
+    written = value.partition(":")[2]
+    # Without a plus git only moves a branch forward; with --prune it deletes what fits a pattern.
+    if written and not written.startswith("refs/remotes/") and (value.startswith("+") or "*" in value):
+        return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes branches here.", always_asks=True)]
+    return _loose(value, place)
+
+
 def _source(value: str, place: Argument) -> Findings:
     if value.startswith("@"):
         return [place.finding(_REFUSE, f"{quoted(value)} holds arguments that cannot be seen.", "give them one by one")]
@@ -644,6 +652,7 @@ _JUDGES: dict[Kind, Callable[[str, Argument], Findings]] = {
     Kind.ARCHIVE: _archive,
     Kind.SCRIPT: _script,
     Kind.REFSPEC: _refspec,
+    Kind.FETCHED: _fetched,
     Kind.SOURCE: _source,
     Kind.TARGET: _target,
     Kind.GLOB: _glob,

@@ -47,6 +47,8 @@ _GIT_SAFETY = (
 # The options above do not reach it. Fetching from one runs nothing.
 _NO_OTHER_REPOSITORY = ("-c", "protocol.file.allow=never")
 _GIT_FETCHES = frozenset({"clone", "fetch", "fetch-pack", "ls-remote", "pull", "remote", "submodule"})
+# With -u it would try to remove `.byleave`, and stop half-way. A file that is not there excludes nothing.
+_STASH_LEAVES = ("-c", "core.excludesFile=~/.stash-ignore")
 _TAMED_BY = {
     **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
     # Only its owner can remove it, so git would fail each time.
@@ -298,6 +300,7 @@ class UnderstoodCommand:
         if self.is_git:
             at = len(args) if self.reading is None else len(args) - len(self.reading.rest)
             others = () if self._git_word in _GIT_FETCHES else _NO_OTHER_REPOSITORY
+            others += _STASH_LEAVES if self._git_word == "stash" else ()
             return (*_GIT_SAFETY, *others, *args[:at], *_TAMED_BY.get(self._git_word, ()), *args[at:])
         if self.command == "zip":
             return ("-y", *args)  # store links as links; following them would pack files outside

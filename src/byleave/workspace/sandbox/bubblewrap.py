@@ -213,9 +213,10 @@ class BubblewrapSandbox:
         little: bool,
     ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
-        identity = _held(held, os.memfd_create("gitconfig", os.MFD_CLOEXEC))
-        os.write(identity, self._identity)
-        os.lseek(identity, 0, os.SEEK_SET)
+        settings: dict[int, str] = {}
+        if not little:
+            settings[_written(held, self._identity)] = f"{_HOME}/.gitconfig"
+            settings[_written(held, b"/.byleave\n")] = f"{_HOME}/.stash-ignore"  # see `UnderstoodCommand.safe_args`
         base, members = self.isolation(network=network), None
         if self._pids_group is not None and not little:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
@@ -234,7 +235,7 @@ class BubblewrapSandbox:
                 # only works on the files it is given needs few mounts, and no /proc.
                 *(self._little if little else [*self._proc, *self._system]),
                 *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
-                *["--file", str(identity), f"{_HOME}/.gitconfig"],
+                *(argument for fd, path in settings.items() for argument in ("--file", str(fd), path)),
                 *(
                     argument
                     for fd, name in copied.items()
@@ -261,7 +262,7 @@ class BubblewrapSandbox:
                     "degraded": (*base.degraded, *mounts.degraded),
                 }
             ),
-            pass_fds=(write_end, identity, *waits, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
+            pass_fds=(write_end, *settings, *waits, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
             uid=self._runner.uid if self._runner else None,
             gid=self._runner.gid if self._runner else None,
             status_fd=read_end,
@@ -313,6 +314,14 @@ def _stays_inside(operand: str, root: str) -> bool:
 
 def _held(held: ExitStack, fd: int) -> int:
     held.callback(os.close, fd)
+    return fd
+
+
+def _written(held: ExitStack, content: bytes) -> int:
+    """A file in memory that holds this."""
+    fd = _held(held, os.memfd_create("byleave", os.MFD_CLOEXEC))
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 

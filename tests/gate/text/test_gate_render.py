@@ -331,12 +331,24 @@ def test_in_what_runs_no_mask_hides_code_or_a_file_that_looks_like_a_key(text: s
 
 @pytest.mark.promise("S")
 @pytest.mark.parametrize(
-    ("path", "name"), [(".npmrc", "script-shell"), (".env", "BASH_ENV"), (".env.local", "export SHELL")]
+    ("path", "line"),
+    [
+        (".npmrc", f"script-shell={GITHUB_TOKEN}"),
+        (".npmrc", f"script-shell=./{GITHUB_TOKEN}"),
+        (".env", f"BASH_ENV={GITHUB_TOKEN}"),
+        (".env", f"NODE_OPTIONS=--import={GITHUB_TOKEN}"),
+        (".env", f"PYTHONPATH=lib:{GITHUB_TOKEN}"),
+        (".env", f"API_TOKEN=$({GITHUB_TOKEN})"),
+        (".env", f"API_TOKEN=`{GITHUB_TOKEN}`"),
+        (".env", "GIT_ASKPASS=tool1234"),
+        (".env", "RESTIC_PASSWORD_COMMAND=tool1234"),
+        (".env.local", f"export SHELL={GITHUB_TOKEN}"),
+    ],
 )
-def test_a_program_in_settings_is_shown_though_it_looks_like_a_key(path: str, name: str) -> None:
-    params: JsonObject = {"path": path, "content": f"{name}={GITHUB_TOKEN}\nAPI_TOKEN={JSON_WEB_TOKEN}\n"}
+def test_a_program_in_settings_is_shown_though_it_looks_like_a_key(path: str, line: str) -> None:
+    params: JsonObject = {"path": path, "content": f"{line}\nAPI_TOKEN={JSON_WEB_TOKEN}\n"}
     shown = full_text("write_file", params, question_cover(params))
-    assert f"{name}={GITHUB_TOKEN}" in shown
+    assert line in shown
     assert JSON_WEB_TOKEN not in shown
 
 

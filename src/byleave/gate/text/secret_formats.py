@@ -113,7 +113,7 @@ def _replacer(kind: str, cover: Cover) -> Callable[[re.Match[str]], str]:
     names_commands = cache(_NAMES_COMMANDS.search)  # one search of the whole text
 
     def replace(match: re.Match[str]) -> str:
-        if (runs and not _is_key(match, names_commands)) or (cover is cover_inert and _is_other(match)):
+        if not _is_key(match, names_commands) if runs else cover is cover_inert and _is_other(match):
             return match.group()
         if not match.re.groups:
             return cover(kind, match.group())
@@ -150,11 +150,20 @@ def _is_key(match: re.Match[str], names_commands: Callable[[str], object]) -> bo
 
 
 def _is_other(match: re.Match[str]) -> bool:
-    """True if what looks like a key is set as something else: `script-shell` and `BASH_ENV` name a program."""
-    start = match.start(match.re.groups)
-    field = _FIELD.search(match.string, max(0, start - _NEAR), start)
-    is_other = field is not None and not _says_key(field.group("name"))
-    return is_other and _NO_NAME.fullmatch(match.group(match.re.groups)) is not None
+    """True if what looks like a key is set as something else, or is not all that is set: `BASH_ENV` names a program,
+    and so do `./x` and `$(x)`."""
+    text, (start, end) = match.string, match.span(match.re.groups)
+    near = max(0, start - _NEAR)
+    if _NO_NAME.fullmatch(match.group(match.re.groups)) is None:
+        return False
+    if _BEFORE_USER.search(text, near, start) and _AFTER_USER.match(text, end):
+        return False
+    field = _FIELD.search(text, near, start)
+    return text[start - 1 : start] in _GLUED if field is None else not _says_key(field.group("name"))
+
+
+_GLUED = frozenset("/`(:=")
+_NAMES_PROGRAM = re.compile(r"(?:askpass|command|cmd|program|helper|process)$", re.IGNORECASE)
 
 
 def _says_key(name: str) -> bool:
@@ -614,6 +623,8 @@ def mask_named(text: str, lower: str, cover: Cover) -> str:
         named = None if at < done else _named(text, at)
         value = None if named is None else _value(text, named)
         if named is None or value is None or not _is_secret(text, named, value):
+            continue
+        if cover is cover_inert and _NAMES_PROGRAM.search(named.name):
             continue
         group = value.lastgroup or "bare"
         pieces += [text[done : value.start(group)], cover(named.kind, value.group(group))]

@@ -624,9 +624,10 @@ def mask_named(text: str, lower: str, cover: Cover) -> str:
         value = None if named is None else _value(text, named)
         if named is None or value is None or not _is_secret(text, named, value):
             continue
-        if cover is cover_inert and _NAMES_PROGRAM.search(named.name):
-            continue
         group = value.lastgroup or "bare"
+        names_program = _NAMES_PROGRAM.search(named.name) or text[value.start(group) - 1] == "`"
+        if cover is cover_inert and names_program:
+            continue
         pieces += [text[done : value.start(group)], cover(named.kind, value.group(group))]
         done = value.end(group)
     if not pieces:

@@ -347,6 +347,8 @@ async def test_cancelling_before_it_runs_ends_it_and_withdraws_its_question(reco
     ended = await records.store.executions.cancel(joined.id, user_id="alice", actor="user:alice")
     assert (ended.status, ended.error_type) == ("failed", "cancelled")
     assert await records.store.approvals.pending("alice") == []
+    link = (await records.store.audit.records(records.project.id))[-1]
+    assert (link.action, link.actor) == ("cancelled", "user:alice")
     with pytest.raises(ConflictError, match="withdrawn"):
         await decide(records, asked.approval_id)
     with pytest.raises(ConflictError, match="already"):

@@ -18,7 +18,7 @@ from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.protocol.wire import later, moment, now, timestamp
 from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
-from byleave.store.approvals import close_pending, overdue_approvals, time_out
+from byleave.store.approvals import DEADLINE, close_pending, overdue_approvals, time_out
 from byleave.store.database import Transaction
 from byleave.store.executions import next_deadline, overdue_executions, overdue_projects
 from byleave.store.ledger import Ledger
@@ -92,11 +92,11 @@ def _may_wait_on(execution: ExecutionRow, now: str, waits: Waits) -> bool:
 def _expire(ledger: Ledger, execution: ExecutionRow, connected: frozenset[str]) -> ExecutionRow:
     ending = ending_of(execution, is_connected=execution.client_id in connected)
     if ending.status is ExecutionStatus.TIMEOUT and execution.approval_id:
-        close_pending(ledger, execution.approval_id, ApprovalStatus.TIMEOUT)
+        close_pending(ledger, execution.approval_id, ApprovalStatus.TIMEOUT, DEADLINE)
     if ending.stop_client:
         transitions.signal_cancel(ledger, execution)
     return transitions.end(
-        ledger, execution, ending.status, actor="server:deadline", error=ending.error, error_type=ending.error_type
+        ledger, execution, ending.status, actor=DEADLINE, error=ending.error, error_type=ending.error_type
     )
 
 

@@ -25,6 +25,8 @@ from .database import Database, Hint, Transaction
 from .ledger import Ledger
 from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row, placeholders
 
+DEADLINE = "server:deadline"
+"""Actor in the audit chain of what ended because its time was up."""
 APPROVAL_COLUMNS = columns(ApprovalRow)
 TEXT_SECONDS = 24 * 3600
 """Time that a replaced text is kept."""
@@ -324,14 +326,15 @@ def last_code_review(transaction: Transaction, project_id: str) -> str:
     return row["created_at"] if row else ""
 
 
-def close_pending(ledger: Ledger, approval_id: str, after: ApprovalStatus) -> None:
+def close_pending(ledger: Ledger, approval_id: str, after: ApprovalStatus, actor: str) -> None:
     """Close a question if it is still open; a no-op for the second execution that joined it."""
     row = ledger.transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND status = 'pending'",  # noqa: S608 - column names are ours
         {"id": approval_id},
     ).fetchone()
     if row is not None:
-        close(ledger, approval_row(row), after, waiting=waiting_executions(ledger.transaction, approval_id))
+        waiting = waiting_executions(ledger.transaction, approval_id)
+        close(ledger, approval_row(row), after, waiting=waiting, actor=actor)
 
 
 def time_out(ledger: Ledger, approval: ApprovalRow) -> None:
@@ -343,7 +346,7 @@ def time_out(ledger: Ledger, approval: ApprovalRow) -> None:
             ledger,
             execution,
             ExecutionStatus.TIMEOUT,
-            actor="server:deadline",
+            actor=DEADLINE,
             error="Approval timeout",
             error_type=ErrorType.APPROVAL_TIMEOUT,
         )
@@ -356,12 +359,13 @@ def close(
     *,
     waiting: list[ExecutionRow],
     decided_by: str | None = None,
+    actor: str = DEADLINE,
     reason: str | None = None,
     scope: ApprovalScope = ApprovalScope.ONCE,
     grant_id: str | None = None,
     decided_from: AnsweredFrom | None = None,
 ) -> ApprovalRow:
-    """Close an open question, or raise ConflictError if somebody else has."""
+    """Close an open question, or raise ConflictError if somebody else has. `actor`: who closed it undecided."""
     reach = scope if after is ApprovalStatus.APPROVED else None
     ledger.changing("approvals", approval.id)
     row = ledger.transaction.execute(
@@ -408,7 +412,7 @@ def close(
     )
     ledger.audit(
         after.value,
-        decided_by or "server:deadline",
+        decided_by or actor,
         approval_id=approval.id,
         digest=approval.digest,
         reason=reason,

@@ -449,7 +449,7 @@ def _cancel(
             error_type=ErrorType.CANCELLED,
         )
         if execution.approval_id and not waiting_executions(transaction, execution.approval_id):
-            close_pending(ledger, execution.approval_id, ApprovalStatus.CANCELLED)
+            close_pending(ledger, execution.approval_id, ApprovalStatus.CANCELLED, actor)
         return ended
 
 

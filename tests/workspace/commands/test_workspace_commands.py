@@ -17,7 +17,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
 from byleave.workspace.sandbox import processes
-from byleave.workspace.sandbox.backends import git_identity
+from byleave.workspace.sandbox.backends import git_files
 from byleave.workspace.sandbox.environment import Toolchain, find_program, search_path, toolchains
 from byleave.workspace.sandbox.processes import KeptStream, OutputKeeper
 from byleave.workspace.sandbox.sandbox import Launch
@@ -179,9 +179,31 @@ async def test_only_name_and_address_of_the_users_git_settings_are_taken(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".gitconfig").write_text("[user]\nname = Ann O'Neil\nemail = a@example.org\n[core]\npager = evil\n")
-    identity = git_identity(place.root)
-    assert identity.startswith('[user]\n\tname = "Ann O\'Neil"\n\temail = "a@example.org"\n')
-    assert "evil" not in identity
+    settings = git_files(place.root)[".gitconfig"]
+    assert settings.startswith('[user]\n\tname = "Ann O\'Neil"\n\temail = "a@example.org"\n')
+    assert "evil" not in settings
+
+
+@pytest.mark.parametrize("where", [".config/git/ignore", "own-ignore"])
+async def test_git_ignores_what_the_users_own_git_ignores_everywhere(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    home = tmp_path / "home"
+    (home / where).parent.mkdir(parents=True)
+    (home / where).write_text("private/\n", encoding="utf-8")
+    if where == "own-ignore":
+        (home / ".gitconfig").write_text("[core]\nexcludesFile = ~/own-ignore\n", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    place.file("a.txt")
+    place.file("private/notes.md")
+    place.file("Makefile.replaced-0a1b2c3d")
+    workspace = Workspace(place.root)
+    await _run(workspace, "git", "init", "-q")
+    await _run(workspace, "git", "add", "-A")
+    listed = await _run(workspace, "git", "ls-files")
+    assert listed.stdout == "a.txt\n"
+    await workspace.close()
 
 
 def test_git_and_zip_get_options_that_keep_them_tame() -> None:

@@ -104,7 +104,8 @@ def test_root_gives_nothing_away_below_what_the_owner_already_has(
         chown(path, uid, gid)
 
     monkeypatch.setattr(os, "chown", watched)
-    with LandlockSandbox(others_directory).launch(["/bin/true"], understood=understood(["true"])) as launch:
+    sandbox = LandlockSandbox(others_directory, files={".gitconfig": "[user]\n"})
+    with sandbox.launch(["/bin/true"], understood=understood(["true"])) as launch:
         home = Path(launch.env["HOME"])
         assert {path.stat().st_uid for path in (home, home.parent, home / ".gitconfig")} == {NOBODY}
     assert len(ways) == 4

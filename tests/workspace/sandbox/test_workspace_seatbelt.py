@@ -98,7 +98,7 @@ def test_rule_without_paths_is_left_out(place: Place) -> None:
 
 
 def test_launch_says_that_it_was_never_tested(place: Place) -> None:
-    sandbox = SeatbeltSandbox(place.root, identity="[user]\n")
+    sandbox = SeatbeltSandbox(place.root, files={".gitconfig": "[user]\n"})
     place.file("secret")
     with sandbox.launch(
         ["/bin/true", "x"],

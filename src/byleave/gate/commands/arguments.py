@@ -524,8 +524,10 @@ def _refspec(value: str, place: Argument) -> Findings:
 
 def _fetched(value: str, place: Argument) -> Findings:
     written = value.partition(":")[2]
+    is_special = written.startswith("refs/") and not written.startswith(("refs/heads/", "refs/tags/", "refs/remotes/"))
     # Without a plus git only moves a branch forward; with --prune it deletes what fits a pattern.
-    if written and not written.startswith("refs/remotes/") and (value.startswith("+") or "*" in value):
+    overwrites = (value.startswith("+") or "*" in value) and not written.startswith("refs/remotes/")
+    if written and (is_special or overwrites):
         return [place.finding(_HIGH, f"{quoted(value)} overwrites or deletes branches here.", always_asks=True)]
     return _loose(value, place)
 

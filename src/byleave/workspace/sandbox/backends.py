@@ -7,7 +7,7 @@ weaker one is never used silently.
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from byleave.protocol.errors import ConfigurationError, ToolFailure
@@ -17,27 +17,29 @@ from .bubblewrap import working_sandbox
 from .environment import SYSTEM_DIRECTORIES, find_program
 from .sandbox import NoSandbox, Sandbox
 
-Make = Callable[[Path, str, str], Sandbox | str]
-"""Takes the workspace, the user's gitconfig, and the reasons why nothing stronger works."""
+MAX_IGNORED = 256 * 1024
+Files = Mapping[str, str]
+Make = Callable[[Path, Files, str], Sandbox | str]
+"""Takes the workspace, the files of a command's home, and the reasons why nothing stronger works."""
 
 
-def _bubblewrap(root: Path, identity: str, _reason: str) -> Sandbox | str:
+def _bubblewrap(root: Path, files: Files, _reason: str) -> Sandbox | str:
     try:
-        return working_sandbox(root, identity=identity)
+        return working_sandbox(root, files=files)
     except ToolFailure as error:
         return error.message
 
 
-def _landlock(root: Path, identity: str, reason: str) -> Sandbox | str:
+def _landlock(root: Path, files: Files, reason: str) -> Sandbox | str:
     from .landlock import working_landlock  # only where bubblewrap does not work
 
-    return working_landlock(root, identity=identity, reason=reason)
+    return working_landlock(root, files=files, reason=reason)
 
 
-def _seatbelt(root: Path, identity: str, _reason: str) -> Sandbox | str:
+def _seatbelt(root: Path, files: Files, _reason: str) -> Sandbox | str:
     from .seatbelt import working_seatbelt
 
-    return working_seatbelt(root, identity=identity)
+    return working_seatbelt(root, files=files)
 
 
 def sandboxes() -> dict[SandboxName, Make]:
@@ -49,10 +51,10 @@ def sandboxes() -> dict[SandboxName, Make]:
 
 def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
     """The strongest sandbox that works here, or the one wanted and no other."""
-    identity = git_identity(root)
+    files = git_files(root)
     reasons: list[str] = []
     for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):
-        found = make(root, identity, " ".join(reasons))
+        found = make(root, files, " ".join(reasons))
         if not isinstance(found, str):
             return found
         reasons.append(found)
@@ -62,20 +64,20 @@ def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
             hint="mend that, or set BYLEAVE_SANDBOX to 'auto' to take what works",
         )
     reason = " ".join(reasons) if wanted == "auto" else "BYLEAVE_SANDBOX says that commands are not isolated."
-    return NoSandbox(root, reason=reason, identity=identity)
+    return NoSandbox(root, reason=reason, files=files)
 
 
-def git_identity(root: Path) -> str:
-    """A gitconfig with the user's name and email for commits, and no other setting of theirs."""
+def git_files(root: Path) -> dict[str, str]:
+    """Files of git for a command's home: the user's name, email, line endings and ignored files, and nothing else."""
     try:
         git = find_program("git", root)
     except ToolFailure:
-        return ""
+        return {}
     env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
-    lines = ["[user]"]
-    for key in ("name", "email"):
-        asked = subprocess.run(
-            [git, "config", "--global", "--get", f"user.{key}"],
+
+    def asked(*key: str) -> str:
+        said = subprocess.run(
+            [git, "config", "--global", "--get", *key],
             env=env,
             cwd=os.sep,
             stdin=subprocess.DEVNULL,
@@ -84,9 +86,26 @@ def git_identity(root: Path) -> str:
             timeout=10,
             check=False,
         )
-        value = asked.stdout.strip()
-        if asked.returncode == 0 and value.isprintable() and not set(value) & set('"\\'):
-            lines.append(f'\t{key} = "{value}"')
+        value = said.stdout.strip()
+        return value if said.returncode == 0 and value.isprintable() and not set(value) & set('"\\') else ""
+
+    lines: list[str] = []
+    for section, keys in (("user", ("name", "email")), ("core", ("autocrlf", "eol"))):
+        lines.append(f"[{section}]")
+        lines += [f'\t{key} = "{value}"' for key in keys if (value := asked(f"{section}.{key}"))]
     # Background maintenance would be killed half done when the command ends, so it runs in the foreground.
     lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
-    return "\n".join(lines) + "\n"
+    lines += ["[core]", "\texcludesFile = ~/.gitignore"]
+    # What is put aside is nothing to commit.
+    ignored = _ignored(asked("--path", "core.excludesFile")) + "\n*.replaced-" + "[0-9a-f]" * 8 + "\n"
+    return {".gitconfig": "\n".join(lines) + "\n", ".gitignore": ignored, ".stash-ignore": f"{ignored}/.byleave\n"}
+
+
+def _ignored(excludes: str) -> str:
+    """The patterns of files that the user's git ignores everywhere: an agent must not commit what they never see."""
+    directory = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    try:
+        with open(excludes or f"{directory}/git/ignore", encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_IGNORED)
+    except OSError:
+        return ""

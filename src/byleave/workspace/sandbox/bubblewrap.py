@@ -17,7 +17,7 @@ import signal
 import stat
 import subprocess
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from itertools import pairwise
@@ -43,6 +43,7 @@ from .sandbox import (
     ETC_FILES,
     ETC_FOR_NETWORK,
     LIMITS,
+    NO_FILES,
     HeldBack,
     Isolation,
     Launch,
@@ -89,9 +90,11 @@ _WEAKER: tuple[frozenset[Part], ...] = (
 class BubblewrapSandbox:
     """Commands of one workspace in bubblewrap."""
 
-    def __init__(self, root: Path, *, identity: str = "", without: frozenset[Part] = frozenset()) -> None:
+    def __init__(
+        self, root: Path, *, files: Mapping[str, str] = NO_FILES, without: frozenset[Part] = frozenset()
+    ) -> None:
         self._root = root
-        self._identity = identity.encode("utf-8")
+        self._files = {name: content.encode("utf-8") for name, content in files.items()}
         self._bwrap = find_program("bwrap", root)
         self._runner = None if "owner" in without else command_user(root)
         self._holds_back = may_limit(self._runner.uid if self._runner else None)
@@ -213,10 +216,8 @@ class BubblewrapSandbox:
         little: bool,
     ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
-        settings: dict[int, str] = {}
-        if not little:
-            settings[_written(held, self._identity)] = f"{_HOME}/.gitconfig"
-            settings[_written(held, b"/.byleave\n")] = f"{_HOME}/.stash-ignore"  # see `UnderstoodCommand.safe_args`
+        files = {} if little else self._files
+        settings = {_written(held, content): f"{_HOME}/{name}" for name, content in files.items()}
         base, members = self.isolation(network=network), None
         if self._pids_group is not None and not little:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
@@ -332,11 +333,11 @@ def _opened(path: str) -> int | None:
         return None
 
 
-def working_sandbox(root: Path, *, identity: str = "") -> BubblewrapSandbox | str:
+def working_sandbox(root: Path, *, files: Mapping[str, str] = NO_FILES) -> BubblewrapSandbox | str:
     """The strongest bubblewrap that works here, or the reason why none does."""
     reason = ""
     for without in _WEAKER:
-        sandbox = BubblewrapSandbox(root, identity=identity, without=without)
+        sandbox = BubblewrapSandbox(root, files=files, without=without)
         failed = sandbox.probe()
         if failed is None:
             sandbox.remove_left()

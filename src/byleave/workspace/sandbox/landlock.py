@@ -9,7 +9,7 @@ names in `PROTECTED` are not protected, nothing in the workspace can be hidden, 
 import ctypes
 import marshal
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,7 +30,17 @@ from .environment import (
 )
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import watched_names
-from .sandbox import ETC_DIRECTORIES, ETC_FILES, ETC_FOR_NETWORK, LIMITS, Isolation, Launch, report_unmasked, tried_out
+from .sandbox import (
+    ETC_DIRECTORIES,
+    ETC_FILES,
+    ETC_FOR_NETWORK,
+    LIMITS,
+    NO_FILES,
+    Isolation,
+    Launch,
+    report_unmasked,
+    tried_out,
+)
 from .seccomp import filter_for
 
 _CREATE_RULESET, _VERSION = 444, 1
@@ -86,7 +96,9 @@ def landlock_version() -> int:
 class LandlockSandbox:
     """Commands of one workspace under Landlock. `reason`: why not bubblewrap. Raises ToolFailure if it cannot work."""
 
-    def __init__(self, root: Path, *, identity: str = "", reason: str = "", version: int | None = None) -> None:
+    def __init__(
+        self, root: Path, *, files: Mapping[str, str] = NO_FILES, reason: str = "", version: int | None = None
+    ) -> None:
         self._reason = reason
         self._version = landlock_version() if version is None else min(version, landlock_version())
         if self._version < 1:
@@ -95,7 +107,7 @@ class LandlockSandbox:
                 hint="Linux 5.13 has it; `lsm=` of the boot parameters may leave it out.",
             )
         self._root = root
-        self._identity = identity
+        self._files = files
         self._runner = command_user(root)
         self._is_root = os.geteuid() == 0 and self._runner is None
         self._pids_group = pids_group() if self._is_root else None
@@ -191,10 +203,12 @@ class LandlockSandbox:
         base = held.enter_context(own_home())
         for path in (base / "home", base / "tmp"):
             path.mkdir(mode=0o700)
-        (base / "home" / ".gitconfig").write_text(self._identity, encoding="utf-8")
+        files = [base / "home" / name for name in self._files]
+        for path in files:
+            path.write_text(self._files[path.name], encoding="utf-8")
         if self._runner is not None:
             # Inner paths first: the owner of a directory could swap a file in it before that is given away too.
-            for path in (base / "home" / ".gitconfig", base / "home", base / "tmp", base):
+            for path in (*files, base / "home", base / "tmp", base):
                 os.chown(path, self._runner.uid, self._runner.gid)
         return base
 
@@ -227,10 +241,10 @@ class LandlockSandbox:
         yield "/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE
 
 
-def working_landlock(root: Path, *, identity: str = "", reason: str = "") -> LandlockSandbox | str:
+def working_landlock(root: Path, *, files: Mapping[str, str] = NO_FILES, reason: str = "") -> LandlockSandbox | str:
     """A Landlock sandbox that works here, or the reason why none does."""
     try:
-        sandbox = LandlockSandbox(root, identity=identity, reason=reason)
+        sandbox = LandlockSandbox(root, files=files, reason=reason)
     except ToolFailure as error:
         return error.message
     return sandbox.probe() or sandbox

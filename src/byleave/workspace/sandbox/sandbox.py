@@ -19,6 +19,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
@@ -57,6 +58,7 @@ LIMITS = {
     "cpu": 300,
     "data": 4 * 1024**3,
 }
+NO_FILES: Mapping[str, str] = MappingProxyType({})
 _WORD = b"go"
 """Two bytes, because bubblewrap reads one twice."""
 _INNER = re.compile(r'"child-pid":\s*(\d+)')
@@ -280,10 +282,10 @@ class NoSandbox:
     # Not nproc: outside a user namespace it counts all of the user's processes.
     _LIMITS = ("nofile", "core", "fsize", "cpu", "data")
 
-    def __init__(self, root: Path, *, reason: str, identity: str = "") -> None:
+    def __init__(self, root: Path, *, reason: str, files: Mapping[str, str] = NO_FILES) -> None:
         self._root = root
         self._reason = reason
-        self._identity = identity
+        self._files = files
         self._limits = limit_argv(root, self._LIMITS)
         self._dying = dying_argv(root)
 
@@ -312,7 +314,8 @@ class NoSandbox:
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         with own_home() as home:
-            (home / ".gitconfig").write_text(self._identity, encoding="utf-8")
+            for name, content in self._files.items():
+                (home / name).write_text(content, encoding="utf-8")
             env = clean_environment(self._root, str(home)) | {"TMPDIR": str(home), "BYLEAVE_RUN": home.name}
             yield Launch(
                 argv=[*self._limits, *self._dying, *argv],

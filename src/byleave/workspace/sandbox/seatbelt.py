@@ -8,7 +8,7 @@ parameters and never part of the profile's text, so no file name can inject a ru
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from .bound_files import BoundFile
 from .environment import clean_environment, usable_toolchains
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import GIT_PROTECTED, PROTECTED
-from .sandbox import Isolation, Launch, tried_out
+from .sandbox import NO_FILES, Isolation, Launch, tried_out
 
 _PROGRAM = "/usr/bin/sandbox-exec"
 _SYSTEM = (
@@ -101,9 +101,9 @@ def profile_for(
 class SeatbeltSandbox:
     """Commands of one workspace in Seatbelt. Untested."""
 
-    def __init__(self, root: Path, *, identity: str = "") -> None:
+    def __init__(self, root: Path, *, files: Mapping[str, str] = NO_FILES) -> None:
         self._root = root
-        self._identity = identity
+        self._files = files
 
     def isolation(self, *, network: bool = False) -> Isolation:
         is_root = os.geteuid() == 0
@@ -134,7 +134,8 @@ class SeatbeltSandbox:
     ) -> Generator[Launch]:
         private = Path(tempfile.mkdtemp(prefix="byleave-")).resolve()
         try:
-            (private / ".gitconfig").write_text(self._identity, encoding="utf-8")
+            for name, content in self._files.items():
+                (private / name).write_text(content, encoding="utf-8")
             profile, protected = profile_for(
                 self._root, private, understood, network=network, masked=[*masked, *withheld.secrets]
             )
@@ -157,7 +158,7 @@ class SeatbeltSandbox:
             shutil.rmtree(private, ignore_errors=True)
 
 
-def working_seatbelt(root: Path, *, identity: str = "") -> SeatbeltSandbox | str:
+def working_seatbelt(root: Path, *, files: Mapping[str, str] = NO_FILES) -> SeatbeltSandbox | str:
     """A Seatbelt sandbox that works here, or the reason why none does."""
-    sandbox = SeatbeltSandbox(root, identity=identity)
+    sandbox = SeatbeltSandbox(root, files=files)
     return sandbox.probe() or sandbox

@@ -28,6 +28,7 @@ from byleave.protocol.events import ChatText
 from byleave.protocol.executions import CompletedReport, ExecuteRequest, OutputChunk, QueueReport
 from byleave.protocol.grants import GrantRule
 from byleave.protocol.wire import now
+from byleave.server.serving import BODY_BYTES, BODY_SECONDS
 
 from .conftest import StubServer
 
@@ -234,6 +235,25 @@ async def test_a_body_too_large_for_a_proxy_is_the_callers_mistake_unless_it_is_
         await api.post_result("p1", "exec_1", b'"%s"' % (b"x" * 1024 * 1024))
     with pytest.raises(UnreachableError, match="A program in front of the server answered 413"):
         await api.post_result("p1", "exec_1", b"{}")
+
+
+async def test_a_large_result_gets_the_time_that_the_server_gives_it(
+    api: ServerApi, server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, given = aiohttp.ClientSession._request, list[float]()
+
+    async def watched(
+        session: aiohttp.ClientSession, *args: object, timeout: aiohttp.ClientTimeout, **more: object
+    ) -> object:
+        given.append(timeout.total or 0)
+        return await post(session, *args, timeout=timeout, **more)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(aiohttp.ClientSession, "_request", watched)
+    server.page = 413
+    size = 2 * 1024 * 1024
+    with pytest.raises((CallerError, UnreachableError)):
+        await api.post_result("p1", "exec_1", b'"%s"' % (b"x" * size))
+    assert given[-1] > size / (BODY_BYTES / BODY_SECONDS)
 
 
 async def test_a_refusal_that_arrives_in_pieces_is_read_whole(

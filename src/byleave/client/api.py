@@ -269,6 +269,8 @@ def server_date(response: aiohttp.ClientResponse) -> datetime | None:
 
 
 ANSWER_SECONDS = 60.0
+SLOWEST_LINE = 8 * 1024
+"""Bytes a second of the slowest line that still delivers; the server waits as long."""
 REPORT_SECONDS = 10.0
 """For the answer to a report: one that hangs is sent again, which does no harm, before the call's time is over."""
 KEEP_ALIVE_SECONDS = 4.0
@@ -443,7 +445,7 @@ class ServerApi:
         """Report the preview or the result of an undo."""
         path = f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report"
         body = report.model_dump_json().encode()
-        await self._send("POST", path, {}, body, ANSWER_SECONDS + len(body) / 100_000)
+        await self._send("POST", path, {}, body, ANSWER_SECONDS)
 
     async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
         """Declare this machine's rules; they replace those declared before."""
@@ -507,8 +509,6 @@ class ServerApi:
         self, path: str, body: BaseModel | bytes | None, answer: type[Answer], seconds: float = ANSWER_SECONDS
     ) -> Answer:
         data = body.model_dump_json().encode() if isinstance(body, BaseModel) else body
-        # A result may hold a whole file: large bodies get the time a slow line needs.
-        seconds += len(data or b"") / 100_000
         return self._read(answer, await self._send("POST", path, {}, data, seconds))
 
     async def _send(
@@ -521,8 +521,7 @@ class ServerApi:
 
     async def ask(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes, datetime | None]:
         """Send one raw request; return the status, the body and the server's time."""
-        seconds = ANSWER_SECONDS + len(data or b"") / 100_000
-        async with self._open(method, path, {}, data, seconds) as response:
+        async with self._open(method, path, {}, data, ANSWER_SECONDS) as response:
             body = b""
             while piece := await response.content.read(MAX_RAW_BYTES + 1 - len(body)):
                 body += piece
@@ -538,7 +537,9 @@ class ServerApi:
         headers = None if data is None else {"Content-Type": "application/json"}
         # Large bodies are sent in chunks: in one piece they would block the event loop.
         body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        # A result may hold a whole file: large bodies get the time a slow line needs.
+        total = seconds + len(data or b"") / SLOWEST_LINE
+        timeout = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS)
         try:
             url = await self.resolved(self._url(path, query))
             async with self.session.request(

@@ -19,7 +19,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.masking import MAX_DEPTH
-from byleave.workspace.sandbox.trusted import TrustedFiles
+from byleave.workspace.sandbox.trusted import TrustedFiles, settle
 from byleave.workspace.stopping import DriftedError
 from harness.place import Place
 
@@ -158,6 +158,7 @@ async def test_granted_git_leaves_trusted_files_as_they_were(
     blob = git(repository.root, "hash-object", "-w", str(repository.file("evil.txt", "evil\n")))
     assert (await run(workspace, "git", "update-index", "--add", "--cacheinfo", f"100755,{blob},{name}")).exit_code == 0
     for line in (("checkout", "--", name), ("checkout-index", "-fa"), ("restore", "."), ("stash",), ("stash", "pop")):
+        settle(str(repository.root))  # each line is tried, whatever the one before did
         result = await run(workspace, "git", *line)
         path = repository.root / name
         assert path.exists() is there, (line, result)
@@ -186,6 +187,41 @@ async def test_granted_switch_goes_through_and_tells_what_it_kept(workspace: Wor
     told = "\n".join(result.warnings)
     assert "'Makefile', which was put back" in told
     assert "It made 'conftest.py'" in told
+
+
+async def test_unasked_git_records_nothing_until_a_person_was_asked_about_what_was_put_back(
+    workspace: Workspace, repository: Place
+) -> None:
+    repository.file("package.json", "old\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    repository.file("package.json", "new\n")
+    repository.file("package-lock.json", "new\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    assert (await run(workspace, "git", "merge", "next")).exit_code == 0
+    for line in (["add", "-A"], ["commit", "-am", "x"], ["stash"]):
+        with pytest.raises(RefusedError, match=r"'package-lock.json', 'package.json', which was put back") as refused:
+            await run(workspace, "git", *line)
+        assert "git checkout HEAD --" in str(refused.value.hint)
+    assert (await run(workspace, "git", "status", "--short")).exit_code == 0
+    names = ("package.json", "package-lock.json")
+    assert (await run(workspace, "git", "checkout", "HEAD", "--", *names, asked=True)).exit_code == 0
+    assert (await run(workspace, "git", "add", "-A")).exit_code == 0
+    assert git(repository.root, "status", "--short", "-uno") == ""
+    assert [(repository.root / name).read_text() for name in names] == ["new\n", "new\n"]
+
+
+async def test_what_its_owner_settled_holds_up_no_git_command(workspace: Workspace, repository: Place) -> None:
+    blob = git(repository.root, "hash-object", "-w", str(repository.file("evil.txt", "evil\n")))
+    await run(workspace, "git", "update-index", "--add", "--cacheinfo", f"100644,{blob},Makefile")
+    await run(workspace, "git", "checkout", "--", "Makefile")
+    with pytest.raises(RefusedError):
+        await run(workspace, "git", "commit", "-m", "x")
+    repository.file("Makefile", "mine\n")
+    assert (await run(workspace, "git", "commit", "-m", "x")).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
-from byleave.workspace.sandbox.trusted import TrustedFiles
+from byleave.workspace.sandbox.trusted import TrustedFiles, settle, unsettled
 from byleave.workspace.stopping import CommandStopped, CommandTimeout, outlast
 
 from .operands import check_operands, refuse_moved, to_leave_out
@@ -179,6 +179,8 @@ class CommandExecutor:
     ) -> tuple[TrustedFiles | None, Withheld]:
         """Find the files that a command may not read or change because nobody was asked about it."""
         if asked and not command.is_low:
+            if command.is_git and not command.only_reads:
+                settle(str(self._root))
             return None, NOTHING_WITHHELD
         await asyncio.to_thread(refuse_moved, str(self._root), command)
         secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
@@ -186,6 +188,13 @@ class CommandExecutor:
             secrets = await self._not_in_the_repository(program, secrets)
         if command.is_low or self._paths is None or command.only_reads:
             return None, Withheld(secrets, only_reads=command.is_low)
+        if command.is_git and (changed := await asyncio.to_thread(unsettled, str(self._root))):
+            names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
+            raise RefusedError(
+                f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "
+                "record it so; nothing was run.",
+                hint="ask for `git checkout HEAD -- …` with these names: a person is asked about it",
+            )
         kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=command.is_git)
         return kept, Withheld(secrets, sealed=kept.sealed)
 

@@ -101,6 +101,33 @@ def trusted_link_to(root: str, real: str) -> str | None:
     return None
 
 
+_KEPT: dict[str, dict[str, tuple[int, int] | None]] = {}
+"""By workspace: the files that git changed and that were put back or aside, and their state since (`_state`)."""
+
+
+def unsettled(root: str) -> list[str]:
+    """Files that are not what git left there, and that nobody has touched since: git would commit them so."""
+    with _LOCK:
+        kept = _KEPT.get(root, {})
+        for path in [path for path, state in kept.items() if _state(f"{root}/{path}") != state]:
+            del kept[path]
+        return sorted(kept)
+
+
+def settle(root: str) -> None:
+    """Forget them: a person was asked about a git command since."""
+    with _LOCK:
+        _KEPT.pop(root, None)
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Inode and time of the last change; None if nothing is there."""
+    with suppress(OSError):
+        info = os.lstat(path)
+        return info.st_ino, info.st_mtime_ns
+    return None
+
+
 class TrustedFiles:
     """The trusted files of one workspace around one command. Blocking."""
 
@@ -252,6 +279,11 @@ class TrustedFiles:
                     told += self._put_aside(path)
                 elif not self._is_same(path, file):
                     told += self._restore(path, file)
+                else:
+                    continue
+                if self._is_git:
+                    with _LOCK:
+                        _KEPT.setdefault(self._root, {})[path] = _state(f"{self._root}/{path}")
             except OSError as error:
                 told.append(f"It changed {visible(path)!r}, which could not be put back: {error.strerror}.")
         if not told:

@@ -8,7 +8,8 @@ is read-only for git. Nested repositories are git's alone: for other commands th
 renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. A new directory
 that git would take for a repository without `.git` loses its `HEAD`. A new link is renamed if its name counts, or if it
 leads into `.git` or `.byleave`, where commands choose names; its target never. What our own tools write meanwhile
-(`own_write`) is what stays. Nothing is deleted, and every change is reported.
+(`own_write`) is what stays. Nothing is deleted, and every change is reported. What was put back is not what git left:
+until a person was asked about a git command, or somebody touched it, no unasked one may record it (`unsettled`).
 """
 
 import errno

@@ -184,6 +184,19 @@ async def test_only_name_and_address_of_the_users_git_settings_are_taken(
     assert "evil" not in settings
 
 
+def test_large_files_of_git_lfs_are_filtered_as_the_users_git_does(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "lfs" not in git_files(place.root)[".gitconfig"]
+    (tmp_path / ".gitconfig").write_text('[filter "lfs"]\nclean = evil\n[core]\nautocrlf = input\n', encoding="utf-8")
+    settings = git_files(place.root)[".gitconfig"]
+    assert '[filter "lfs"]\n\tclean = git-lfs clean -- %f\n' in settings
+    assert "\trequired = true\n" in settings
+    assert '\tautocrlf = "input"\n' in settings
+    assert "evil" not in settings
+
+
 @pytest.mark.parametrize("where", [".config/git/ignore", "own-ignore"])
 async def test_git_ignores_what_the_users_own_git_ignores_everywhere(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

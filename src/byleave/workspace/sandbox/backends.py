@@ -18,6 +18,7 @@ from .environment import SYSTEM_DIRECTORIES, find_program
 from .sandbox import NoSandbox, Sandbox
 
 MAX_IGNORED = 256 * 1024
+_TAKEN = r"^(user\.(name|email)|core\.(autocrlf|eol|excludesfile)|filter\.lfs\.clean)$"
 Files = Mapping[str, str]
 Make = Callable[[Path, Files, str], Sandbox | str]
 """Takes the workspace, the files of a command's home, and the reasons why nothing stronger works."""
@@ -75,29 +76,31 @@ def git_files(root: Path) -> dict[str, str]:
         return {}
     env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
 
-    def asked(*key: str) -> str:
-        said = subprocess.run(
-            [git, "config", "--global", "--get", *key],
-            env=env,
-            cwd=os.sep,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-        value = said.stdout.strip()
-        return value if said.returncode == 0 and value.isprintable() and not set(value) & set('"\\') else ""
-
+    said = subprocess.run(
+        [git, "config", "--global", "-z", "--get-regexp", _TAKEN],
+        env=env,
+        cwd=os.sep,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    settings = (entry.partition("\n") for entry in said.stdout.split("\0"))
+    plain = {name: value for name, _, value in settings if value.isprintable() and not set(value) & set('"\\')}
     lines: list[str] = []
     for section, keys in (("user", ("name", "email")), ("core", ("autocrlf", "eol"))):
         lines.append(f"[{section}]")
-        lines += [f'\t{key} = "{value}"' for key in keys if (value := asked(f"{section}.{key}"))]
+        lines += [f'\t{key} = "{value}"' for key in keys if (value := plain.get(f"{section}.{key}"))]
+    lines.append("\texcludesFile = ~/.gitignore")
+    if "filter.lfs.clean" in plain:
+        # Else git would commit large files themselves. What is checked out stays a pointer: nothing is downloaded.
+        lines += ['[filter "lfs"]', "\tclean = git-lfs clean -- %f", "\tsmudge = git-lfs smudge --skip -- %f"]
+        lines.append("\trequired = true")
     # Background maintenance would be killed half done when the command ends, so it runs in the foreground.
     lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
-    lines += ["[core]", "\texcludesFile = ~/.gitignore"]
     # What is put aside is nothing to commit.
-    ignored = _ignored(asked("--path", "core.excludesFile")) + "\n*.replaced-" + "[0-9a-f]" * 8 + "\n"
+    ignored = _ignored(plain.get("core.excludesfile", "")) + "\n*.replaced-" + "[0-9a-f]" * 8 + "\n"
     return {".gitconfig": "\n".join(lines) + "\n", ".gitignore": ignored, ".stash-ignore": f"{ignored}/.byleave\n"}
 
 
@@ -105,7 +108,9 @@ def _ignored(excludes: str) -> str:
     """The patterns of files that the user's git ignores everywhere: an agent must not commit what they never see."""
     directory = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     try:
-        with open(excludes or f"{directory}/git/ignore", encoding="utf-8", errors="replace") as file:
+        with open(
+            os.path.expanduser(excludes) or f"{directory}/git/ignore", encoding="utf-8", errors="replace"
+        ) as file:
             return file.read(MAX_IGNORED)
     except OSError:
         return ""

@@ -248,6 +248,81 @@ async def test_new_trusted_link_moves_nothing_that_it_leads_to(
     assert f"It made {link!r}" in "\n".join(result.warnings)
 
 
+LINKED = [
+    (".vscode", "tools/editor", "tasks.json"),
+    (".husky", "scripts/hooks", "sub/pre-commit"),
+    (".github/workflows", "ci/workflows", "ci.yml"),
+    (".github", "ci/gh", "workflows/ci.yml"),
+    ("app/.vitepress", "docs/press", "config.ts"),
+    ("app/.claude", "agent", "settings.json"),
+    (".claude/skills", "skills", "one/text.md"),
+]
+
+
+def link_to(place: Place, link: str, target: str) -> None:
+    path = place.root / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(os.path.relpath(place.root / target, path.parent))
+
+
+@pytest.mark.parametrize(("link", "target", "name"), LINKED)
+async def test_unasked_command_leaves_alone_what_a_trusted_link_to_a_directory_leads_to(
+    workspace: Workspace, repository: Place, link: str, target: str, name: str
+) -> None:
+    kept = repository.file(f"{target}/{name}", "mine\n")
+    link_to(repository, link, "way")
+    (repository.root / "way").symlink_to(target)
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    new = "config.js" if name == "config.ts" else f"{os.path.dirname(name)}/new".removeprefix("/")
+    for path in (name, new):
+        repository.file(f"{target}/{path}", "evil\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    before = (repository.root / target).stat().st_ino
+    result = await run(workspace, "git", "checkout", "next")
+    assert result.exit_code == 0
+    told = "\n".join(result.warnings)
+    assert f"It changed '{target}/{name}', which was put back" in told
+    assert f"It made '{target}/{new}'" in told
+    script = "for path in {!r}:\n try: open(path, 'w').write('evil')\n except OSError: print('kept off')"
+    paths = [f"{target}/{name}", f"{link}/{name}", f"{target}/{new}"]
+    settle(str(repository.root))
+    for line in (["git", "restore", "."], ["python", "-c", script.format(paths)]):
+        await run(workspace, *line)
+        assert kept.read_text() == "mine\n"
+        assert not (repository.root / target / new).exists()
+    assert (repository.root / target).stat().st_ino == before
+    assert os.readlink(repository.root / "way") == target
+
+
+@pytest.mark.parametrize("changed", [".claude", "way", "over"])
+async def test_trusted_link_that_led_elsewhere_for_a_while_moves_nothing_there(
+    workspace: Workspace, repository: Place, changed: str
+) -> None:
+    repository.file("over/docs/guide.md", "mine\n")
+    (repository.root / "way").symlink_to("over/docs")
+    (repository.root / ".claude").symlink_to("way")
+    for name in ("src/a.txt", "src/docs/a.txt"):
+        repository.file(name, "mine\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    git(repository.root, "rm", "-rq", changed)
+    (repository.root / changed).symlink_to("src")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    repository.file("src/unsaved.txt", "mine\n")
+    result = await run(workspace, "git", "checkout", "next")
+    assert sorted(os.listdir(repository.root / "src")) == ["a.txt", "docs", "unsaved.txt"], result.warnings
+    assert os.listdir(repository.root / "src/docs") == ["a.txt"]
+    assert (repository.root / ".claude/guide.md").read_text() == "mine\n"
+    assert os.listdir(repository.root / ".claude") == ["guide.md"]
+
+
 async def test_trusted_file_in_a_directory_too_deep_to_walk_is_found_through_a_link(
     workspace: Workspace, repository: Place
 ) -> None:
@@ -574,6 +649,20 @@ async def test_what_a_person_approves_while_a_command_runs_stays(
     assert path.read_text() == ("old\n" if there and mode == "append" else "") + "approved\n", result.warnings
 
 
+async def test_approved_file_behind_a_trusted_link_stays_while_a_command_runs(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("tools/editor/tasks.json", "mine\n")
+    link_to(place, "app/.vscode", "tools/editor")
+    script = "import os\nopen('up', 'w')\nwhile not os.path.exists('go'): pass"
+    running = asyncio.create_task(run(workspace, "python", "-c", script))
+    await started(place)
+    await workspace.run("write_file", {"path": "tools/editor/new.json", "content": "approved\n"})
+    place.file("go")
+    assert (await running).warnings == []
+    assert (place.root / "tools/editor/new.json").read_text() == "approved\n"
+
+
 async def test_write_that_fails_while_a_command_runs_leaves_the_file_kept(workspace: Workspace, place: Place) -> None:
     paths = PathValidator(place.root)
     try:
@@ -684,6 +773,8 @@ async def test_granted_write_goes_by_the_real_path(workspace: Workspace, place: 
         ("CLAUDE.md", "docs/guide.md", "docs/guide.md", True),
         (".claude", "docs", "docs/new.md", True),
         (".github", "docs", "docs/workflows/ci.md", True),
+        (".claude", "over", "docs/guide.md", True),
+        (".claude", ".", "docs/guide.md", True),
         (".github", "docs", "docs/guide.md", False),
         ("notes.md", "docs/guide.md", "docs/guide.md", False),
     ],
@@ -692,6 +783,7 @@ async def test_granted_write_changes_nothing_that_a_trusted_link_leads_to(
     workspace: Workspace, place: Place, link: str, target: str, path: str, is_kept: bool
 ) -> None:
     place.file("docs/guide.md", "mine\n")
+    link_to(place, "over/docs", "docs")
     (place.root / link).symlink_to(target)
     params = {"path": path, "content": "new\n"}
     if is_kept:

@@ -9,8 +9,9 @@ nothing of them; to any other they cannot be read.
 
 `find` finds files that hold secrets, and files that something executes or trusts. It walks directories by descriptor
 and steps through the gate's names one at a time (`Denials`), so it costs about as much as listing them. It does not
-walk a link: the target counts, if it lies in the workspace. A directory that cannot be read counts as a whole. It opens
-no file and decides nothing.
+walk a link: the target counts, if it lies in the workspace. If each file counts, a directory that a link leads to is
+searched under the link's name too (`.vscode -> tools/editor`), and so are the links on the way. A directory that cannot
+be read counts as a whole. It opens no file and decides nothing.
 """
 
 import errno
@@ -25,7 +26,7 @@ from functools import cache
 
 from byleave.gate import NameGlobs, secret_globs, secret_name, trusted_globs, trusted_name
 from byleave.protocol.errors import PathValidationError, ToolFailure
-from byleave.workspace.rulings import Denials, Spot
+from byleave.workspace.rulings import Denials, Live, Spot
 
 MAX_MASKED = 400
 """Each costs the start of a command about half a millisecond."""
@@ -160,6 +161,8 @@ def _nothing() -> int:
 
 MAX_SECONDS = 20.0
 MAX_DEPTH = 256
+_MOST_LINKS = 40
+"""The kernel follows no more."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -254,18 +257,46 @@ def find(
     return sorted(walk.found)
 
 
-def outermost(paths: Iterable[str], sort: Sort) -> list[str]:
-    """Replace files below a directory of the sort by that directory."""
+def outermost(paths: Iterable[str], sort: Sort, also: Collection[str] = ()) -> list[str]:
+    """Replace files below a directory of the sort, or one of `also`, by that directory."""
     found: dict[str, None] = {}
     for path in paths:
-        names = path.split("/")
-        above = ("/".join(names[:depth]) for depth in range(1, len(names)))
-        found[next((one for one in above if sort.directories.forbid(one)), path)] = None
+        above = parents_of(path)
+        found[next((one for one in above if one in also or sort.directories.forbid(one)), path)] = None
     return list(found)
+
+
+def links_on_the_way(root: str, path: str) -> list[str]:
+    """The links in the workspace that a path leads through, workspace-relative; the path itself is left out."""
+    found: list[str] = []
+    at, rest = root, path.split("/")
+    while rest and len(found) < _MOST_LINKS:
+        at = os.path.normpath(os.path.join(at, rest.pop(0)))
+        with suppress(OSError):
+            text = os.readlink(at)
+            found.append(os.path.relpath(at, root))
+            at = "/" if text.startswith("/") else os.path.dirname(at)
+            rest = text.split("/") + rest
+    return [link for link in found if link != path and not link.startswith("../")]
 
 
 def _always(name: str) -> bool:
     return True
+
+
+def _prefix(path: str) -> str:
+    return f"{path}/" if path else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Top:
+    """A directory to search."""
+
+    path: str
+    named: str
+    """The path that its content is judged by: its own, or that of a link to it."""
+    directories: Spot
+    files: Spot
 
 
 class _Walk:
@@ -280,39 +311,45 @@ class _Walk:
         self._sort, self._passing = sort, passing
         self._thorough = thorough
         self._deadline = math.inf if thorough else time.monotonic() + MAX_SECONDS
-        self._tops: list[str] = []
-        self._seen: set[str] = set()
+        self._tops: list[_Top] = []
+        self._seen: set[tuple[str, bool, Live, Live]] = set()
 
     def take(self, real: str, *, is_one: bool = False) -> None:
         """Add a real path to the search, if it lies in the workspace; the names on the way count too."""
         if real != self.root and not real.startswith(f"{self.root}/"):
             return
         path = real[len(self.root) + 1 :]
-        if is_one and path and os.path.lexists(real):
+        if is_one and path and os.path.lexists(real) and not (self._sort.by_file and os.path.isdir(real)):
             self.found.add(path)
         elif os.path.isdir(real) and (self._sort.by_file or not self._sort.directories.forbid(path)):
-            self._tops.append(path)
+            directories, files = self._sort.directories.top, self._sort.files.top
+            for name in path.split("/") if path else ():
+                directories, files = directories.below(name), self._file_spot(files, name)
+            self._tops.append(_Top(path, path, directories, files))
         elif os.path.lexists(real) and (self._sort.directories.forbid(path) or self._sort.holds(path)):
             self.found.add(path)
 
     def run(self) -> None:
         while self._tops:
-            path = self._tops.pop()
-            if path in self._seen:
+            top = self._tops.pop()
+            try:
+                fd = os.open(os.path.join(self.root, top.path), _DIRECTORY)
+            except (FileNotFoundError, NotADirectoryError):
                 continue
-            directories, files = self._sort.directories.top, self._sort.files.top
-            for name in path.split("/") if path else ():
-                directories, files = directories.below(name), self._file_spot(files, name)
-            with suppress(FileNotFoundError, NotADirectoryError):
-                fd = os.open(os.path.join(self.root, path), _DIRECTORY)
-                self._enter(fd, f"{path}/" if path else "", directories, files, 0)
+            except PermissionError:
+                if not top.path:
+                    raise
+                self.found.add(top.path)  # its content is unknown
+                continue
+            self._enter(fd, _prefix(top.path), _prefix(top.named), top.directories, top.files, 0)
 
     def _file_spot(self, files: Spot, name: str) -> Spot:
         below = files.below(name)
         # A directory with a file's name (a virtual environment called .env) says nothing about its content.
         return self._sort.files.top if below.forbidden else below
 
-    def _enter(self, fd: int, prefix: str, directories: Spot, files: Spot, depth: int) -> None:
+    def _enter(self, fd: int, prefix: str, named: str, directories: Spot, files: Spot, depth: int) -> None:
+        """Search one directory. `prefix`: its real path; `named`: the path that its content is judged by."""
         inside: list[str] = []
         all_below = directories.forbidden
         # Within a pattern of several names, each name has to be compared.
@@ -325,7 +362,10 @@ class _Walk:
                     "There is too much here to look through for names that must be kept apart; nothing was run.",
                     hint="Name a smaller directory.",
                 )
-            self._seen.add(prefix[:-1])  # one that is too deep may be reached by a link, too
+            as_seen = prefix, all_below, directories.live, files.live
+            if as_seen in self._seen:
+                return
+            self._seen.add(as_seen)  # one that is too deep may be reached by a link, too
             with os.scandir(fd) as entries:
                 for entry in entries:
                     name = entry.name
@@ -333,19 +373,24 @@ class _Walk:
                         inside.append(name)
                         continue
                     is_one = all_below or (
-                        maybe(name) and files.below(name).forbidden and self._sort.holds(prefix + name)
+                        maybe(name) and files.below(name).forbidden and self._sort.holds(named + name)
                     )
                     if entry.is_symlink():
                         if self._links is not None:
                             with suppress(OSError):
                                 self._links[prefix + name] = os.readlink(name, dir_fd=fd)
                         is_one = is_one or self._leads_in(directories, name)
-                        self.take(os.path.realpath(f"{self.root}/{prefix}{name}"), is_one=is_one)
+                        real = os.path.realpath(f"{self.root}/{prefix}{name}")
+                        self.take(real, is_one=is_one)
                         is_one = is_one and self._sort.by_file
+                        if is_one:
+                            self.found.update(links_on_the_way(self.root, prefix + name))
+                            spots = directories.below(name), self._file_spot(files, name)
+                            self._take_as(real, named + name, *spots)
                     if is_one:
                         self.found.add(prefix + name)
             for name in inside:
-                self._descend(fd, name, prefix, directories.below(name), files, depth)
+                self._descend(fd, name, prefix, named, directories.below(name), files, depth)
         finally:
             os.close(fd)
 
@@ -354,7 +399,12 @@ class _Walk:
         below = directories.below(name)
         return below.forbidden or (self._sort.by_file and below is not self._sort.directories.top)
 
-    def _descend(self, fd: int, name: str, prefix: str, directories: Spot, files: Spot, depth: int) -> None:
+    def _take_as(self, real: str, named: str, directories: Spot, files: Spot) -> None:
+        """Add the directory that a link leads to under the link's name, if it lies in the workspace."""
+        if os.path.isdir(real) and f"{real}/".startswith(f"{self.root}/"):
+            self._tops.append(_Top(real[len(self.root) + 1 :], named, directories, files))
+
+    def _descend(self, fd: int, name: str, prefix: str, named: str, directories: Spot, files: Spot, depth: int) -> None:
         if self._passing is not None and self._passing.directories.forbid(name):
             return
         if directories.forbidden and not self._sort.by_file:
@@ -367,4 +417,5 @@ class _Walk:
         except OSError:
             self.found.add(prefix + name)  # its content is unknown
             return
-        self._enter(child, f"{prefix}{name}/", directories, self._file_spot(files, name), depth + 1)
+        spots = directories, self._file_spot(files, name)
+        self._enter(child, f"{prefix}{name}/", f"{named}{name}/", *spots, depth + 1)

@@ -7,9 +7,9 @@ files that could not be sealed. New ones are renamed. Installed code may be chan
 is read-only for git. Nested repositories are git's alone: for other commands they are read-only, and new ones are
 renamed. Git may create them, but in existing ones the files that decide what git runs stay as they are. A new directory
 that git would take for a repository without `.git` loses its `HEAD`. A new link is renamed if its name counts, or if it
-leads into `.git` or `.byleave`, where commands choose names; its target never. What our own tools write meanwhile
-(`own_write`) is what stays. Nothing is deleted, and every change is reported. What was put back is not what git left:
-until a person was asked about a git command, or somebody touched it, no unasked one may record it (`unsettled`).
+leads into `.git` or `.byleave`, where commands choose names; its target never. Files below a directory that an
+existing trusted link leads to (`.vscode -> tools/editor`) count like files below the link, under their real paths. What
+our own tools write meanwhile (`own_write`) is what stays. Nothing is deleted, and every change is reported.
 """
 
 import errno
@@ -35,6 +35,8 @@ MAX_SEALED = 200
 MAX_BYTES = 64 * 1024**2
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _TOLD = 10
+_MOST_NAMES = 100
+"""Of one file; links may lead in circles."""
 _DECIDES = ("config", "config.worktree", "commondir", "hooks", "info")
 """Names in a repository that decide what git runs there."""
 
@@ -77,7 +79,9 @@ def own_write(root: str, keep: Callable[[Replacing], None] | None) -> Generator[
             path = replacing.real
             with _LOCK:
                 is_kept = any(kept.keeps(root, path) for kept in _ALL)
-            if is_kept or (trusted().holds(path) and not installed().directories.forbid(path)):
+                runs = any(kept.keeps(root) for kept in _ALL)
+            is_kept = is_kept or (trusted().holds(path) and not installed().directories.forbid(path))
+            if is_kept or (runs and trusted_link_to(root, path) is not None):
                 held.enter_context(_TURN)
                 info = os.fstat(replacing.new_fd)
                 written[path] = _File(info, (0, 0), os.pread(replacing.new_fd, info.st_size, 0))
@@ -93,12 +97,17 @@ def trusted_link_to(root: str, real: str) -> str | None:
     if trusted_name(real) is not None:
         return None
     links: dict[str, str] = {}
-    for link in find(root, ["."], trusted(), passing=installed(), links=links):
-        target = os.path.relpath(os.path.realpath(f"{root}/{link}"), root) if link in links else None
-        if target is not None and f"{real}/".startswith(f"{target}/"):
-            name = link + real[len(target) :]
-            if trusted_name(name) is not None:
-                return name
+    found = find(root, ["."], trusted(), passing=installed(), links=links)
+    targets = {link: os.path.relpath(os.path.realpath(f"{root}/{link}"), root) for link in found if link in links}
+    names = [real]
+    for name in names:  # a link may lead to a directory that holds another
+        for link, target in targets.items():
+            if target == "." or f"{name}/".startswith(f"{target}/"):
+                other = f"{link}/{os.path.relpath(name, target)}".removesuffix("/.")
+                if trusted_name(other) is not None:
+                    return other
+                if other not in names and len(names) < _MOST_NAMES:
+                    names.append(other)
     return None
 
 
@@ -137,6 +146,8 @@ class TrustedFiles:
         self._root = str(paths.root)
         self._mode = stat.S_IMODE(os.stat(self._root).st_mode)
         self._before: dict[str, _File] = {}
+        self._moved: set[str] = set()
+        """New names of what was put aside."""
         self._is_git = is_git
         self._sort = replace(trusted_or_head(), holds=self._holds)
         self._repositories = self._further_down() if is_git else ()
@@ -148,7 +159,7 @@ class TrustedFiles:
         self.sealed = tuple(self._whole)
         if not is_git:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
-            self.sealed = (*self.sealed, *outermost(plain, trusted()))[:MAX_SEALED]
+            self.sealed = (*self.sealed, *outermost(plain, trusted(), self._led_to()))[:MAX_SEALED]
         else:
             deciding = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
             plain = [path for path in deciding if _is_plain(f"{self._root}/{path}")]
@@ -156,9 +167,9 @@ class TrustedFiles:
         with _LOCK:
             _ALL.add(self)
 
-    def keeps(self, root: str, path: str) -> bool:
-        """True if it keeps this file as it is."""
-        return root == self._root and (path in self._found or path in self._before)
+    def keeps(self, root: str, path: str | None = None) -> bool:
+        """True if it keeps this file, or any of this workspace, as it is."""
+        return root == self._root and (path is None or path in self._found or path in self._before)
 
     def learn(self, root: str, written: dict[str, _File]) -> None:
         """Take files that our own tools wrote for the ones to keep."""
@@ -181,6 +192,12 @@ class TrustedFiles:
         above, _, name = f"{self._root}/{path}".rpartition("/")
         has = {one for one in ("objects", "refs", "commondir") if os.path.lexists(f"{above}/{one}")}
         return name.lower() == "head" and ("commondir" in has or len(has) > 1)
+
+    def _led_to(self) -> set[str]:
+        """Real directories that count as a whole, because a link with a trusted directory's name leads there."""
+        links = (path for path in self._found if path in self._links and trusted().directories.forbid(path))
+        real = {os.path.realpath(f"{self._root}/{link}") for link in links}
+        return {path[len(self._root) + 1 :] for path in real if path.startswith(f"{self._root}/")}
 
     def _further_down(self) -> tuple[str, ...]:
         """Nested repositories, or the files that point to them."""
@@ -256,7 +273,8 @@ class TrustedFiles:
                 _RUNNING[self._root].remove(self)
 
     def _told(self) -> list[str]:
-        told: list[str] = []
+        # First: a changed link, or one in a directory's place, gives trusted names to files that were there before.
+        told = [sentence for path in sorted(self._before) for sentence in self._compare(path, self._before[path])]
         same = set(self._whole.values())  # a moved one could not be changed
         now = self._directories(after=True).items()
         # Installed code that is new at its old place was installed again by its owner.
@@ -273,20 +291,9 @@ class TrustedFiles:
         made = self._look({}, after=True) if aside else found
         if self._is_git:
             made = [path for path in made if not installed().directories.forbid(path)]
-        for path in sorted({*made, *self._before, *new}):
-            file = self._before.get(path)
-            try:
-                if file is None:
-                    told += self._put_aside(path)
-                elif not self._is_same(path, file):
-                    told += self._restore(path, file)
-                else:
-                    continue
-                if self._is_git:
-                    with _LOCK:
-                        _KEPT.setdefault(self._root, {})[path] = _state(f"{self._root}/{path}")
-            except OSError as error:
-                told.append(f"It changed {visible(path)!r}, which could not be put back: {error.strerror}.")
+        for path in sorted({*made, *new} - {*self._before} - self._moved):
+            told += self._put_aside(path)
+            self._remember(path)
         if not told:
             return []
         because = (
@@ -295,6 +302,22 @@ class TrustedFiles:
         )
         more = [f"And {len(told) - _TOLD} more."] if len(told) > _TOLD else []
         return [because, *told[:_TOLD], *more]
+
+    def _compare(self, path: str, file: _File) -> list[str]:
+        """Put a file back if it is not the same."""
+        try:
+            if self._is_same(path, file):
+                return []
+            told = self._restore(path, file)
+            self._remember(path)
+            return told
+        except OSError as error:
+            return [f"It changed {visible(path)!r}, which could not be put back: {error.strerror}."]
+
+    def _remember(self, path: str) -> None:
+        if self._is_git:
+            with _LOCK:
+                _KEPT.setdefault(self._root, {})[path] = _state(f"{self._root}/{path}")
 
     def _matters(self, link: str, found: set[str]) -> bool:
         """True for a new link with a trusted name, or one that gives trusted names to what commands may write."""
@@ -388,7 +411,9 @@ class TrustedFiles:
     def _aside(self, path: str) -> list[str]:
         parent, name = self._parent(path)
         try:
-            return [path.removesuffix(name) + aside for aside in put_aside(parent, name)]
+            moved = [path.removesuffix(name) + aside for aside in put_aside(parent, name)]
+            self._moved.update(moved)
+            return moved
         finally:
             os.close(parent)
 

@@ -218,9 +218,8 @@ def _ask_after_inspection(
             changes |= {"requires_approval": True, "client_id": None}
             row = transitions.advance(ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
             asked = ask(ledger, row, question)
-            ledger.transaction.hints.append(
-                Hint(transitions.execution_topic(asked.id), asked)
-            )  # now with the approval's id
+            hint = Hint(transitions.execution_topic(asked.id), asked)  # now with the approval's id
+            ledger.transaction.hints.append(hint)
             return asked
 
 

@@ -625,6 +625,7 @@ def test_what_runs_later_or_is_trusted_is_covered_by_no_rule(path: str, content:
         *("git checkout -- package.json", "git restore .vscode/tasks.json", "git checkout HEAD~1 -- sub/Makefile"),
         *("git clone https://example.org/x.git", "git worktree add x", "python -m venv env", "cargo add x", "go get x"),
         *("git rm .github/workflows/ci.yml", "npm install x", "npm uninstall x", "npm version patch", "npm init -y"),
+        *("cp -b -S on a.txt package.js", "cp --suffix=on a.txt x/package.js", "mv -Son a.js package.js"),
     ],
 )
 def test_line_that_changes_a_trusted_file_asks_under_every_grant_and_mode(line: str) -> None:

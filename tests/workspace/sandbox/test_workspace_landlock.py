@@ -257,6 +257,20 @@ async def test_writing_outside_is_refused_in_every_way(sandbox: LandlockSandbox,
     assert secret.read_text() == "SECRET"
 
 
+async def test_of_optional_packages_only_those_of_programs_are_there(
+    sandbox: LandlockSandbox, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed, beside = place.outside / "needed/code.js", place.outside / "beside/code.js"
+    for file in (needed, beside):
+        file.parent.mkdir()
+        file.write_text("needle")
+    monkeypatch.setattr(landlock_module, "optional_packages", lambda: (str(needed.parent),))
+    script = f"for path in ({str(needed)!r}, {str(beside)!r}):\n    try: print(open(path).read())\n"
+    script += "    except PermissionError: print('refused')\n"
+    assert await _python(sandbox, script) == "needle\nrefused\n"
+    assert await _python(sandbox, _attempts("os.listdir('/opt')", "os.listdir('/srv')")) == ""
+
+
 async def test_network_comes_only_when_granted_and_local_sockets_never(sandbox: LandlockSandbox) -> None:
     script = (
         "import socket\n"

@@ -14,8 +14,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
 from byleave.protocol.events import ApprovalRequested
-from byleave.protocol.states import ErrorType, ExecutionStatus, Scope
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, Scope
 from byleave.protocol.tools import TOOLS
+from byleave.server import issue_token
 from harness.household import Household
 from harness.json_values import JsonObject
 
@@ -108,6 +109,15 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
     ]
     assert len({row.agent_id for row in rows}) == 1
     assert (rows[0].agent_id or "").startswith("agent-"), "as the token says"
+
+
+@pytest.mark.parametrize("mode", [AgentMode.SANDBOX, AgentMode.FULL])
+async def test_calls_of_a_host_run_in_the_mode_of_its_token(household: Household, mode: AgentMode) -> None:
+    token = issue_token(household.settings, "alice", (Scope.AGENT,), 600, mode=mode)
+    async with over_http("auto", token=token)(household) as client:
+        assert (await client.call_tool("write_file", {"path": "notes.md", "content": "hi"})).is_error is False
+    (row,) = await household.person.record()
+    assert row.approved_by == ("mode:full" if mode is AgentMode.FULL else "person:alice")
 
 
 @pytest.mark.parametrize("connect", EVERY_WAY[:3])

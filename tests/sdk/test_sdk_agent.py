@@ -10,7 +10,8 @@ import byleave
 from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.errors import CallerError, ConfigurationError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.executions import ToolResponse
-from byleave.protocol.states import ErrorType, ExecutionStatus, ResponseStatus, Scope
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus, Scope
+from byleave.server import issue_token
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("R7")
@@ -51,6 +52,21 @@ async def test_a_write_waits_for_the_person_and_is_done_once_with_the_same_key(h
     assert done.status is again.status is ResponseStatus.COMPLETED
     assert done.tool_id == again.tool_id
     assert len(await household.person.record()) == 1
+
+
+async def test_the_mode_of_an_agent_reaches_its_calls_and_is_bounded_by_its_token(household: Household) -> None:
+    wide = issue_token(household.settings, "alice", (Scope.AGENT,), 600, mode=AgentMode.FULL)
+    statuses: list[ResponseStatus] = []
+    for token, mode in (
+        (wide, AgentMode.FULL),
+        (wide, AgentMode.SANDBOX),
+        (household.agent_token, AgentMode.FULL),
+    ):
+        async with byleave.Agent(household.url, token, household.project_id, mode=mode) as agent:
+            statuses.append((await agent.start("write_file", {"path": "a.txt", "content": "x"})).status)
+    waits = ResponseStatus.AWAITING_APPROVAL
+    assert statuses == [ResponseStatus.COMPLETED, waits, waits]
+    assert (await household.person.record())[0].approved_by == "mode:full"
 
 
 async def test_a_rejection_comes_back_with_its_reason(household: Household) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Unpack
 
@@ -144,6 +145,16 @@ async def test_audience_and_issuer_must_be_ours_when_they_are_configured(tmp_pat
     for changes in ({}, {"aud": "other", "iss": "https://id.example"}, {"aud": "byleave", "iss": "https://evil"}):
         with pytest.raises(Unauthenticated):
             await verifier.verify(jwt.encode(_claims(**changes), SECRET, algorithm="HS256"))
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_good"), [(2, True), (8, False)])
+async def test_token_is_accepted_five_seconds_longer_and_no_more(
+    tmp_path: Path, seconds_ago: int, is_good: bool
+) -> None:
+    verifier = TokenVerifier.of(_settings(tmp_path))
+    token = jwt.encode(_claims(exp=int(time.time()) - seconds_ago), SECRET, algorithm="HS256")
+    with nullcontext() if is_good else pytest.raises(Unauthenticated, match="has expired"):
+        assert (await verifier.verify(token)).user_id == "alice"
 
 
 async def test_remembered_token_still_expires_and_memory_is_bounded(

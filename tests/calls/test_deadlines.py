@@ -8,9 +8,14 @@ import pytest
 
 from byleave.calls import deadlines
 from byleave.calls.deadlines import Sweeper
+from byleave.protocol.errors import ConfigurationError
+from byleave.protocol.executions import CompletedReport
 from byleave.protocol.wire import timestamp
+from byleave.settings import ServerSettings
+from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import DEADLINES_TOPIC
-from harness.desk import Desk
+from harness.desk import Desk, completed, open_desk
+from harness.json_values import JsonObject
 
 
 def ahead(seconds: float) -> str:
@@ -106,3 +111,20 @@ async def test_sweeper_goes_on_when_the_record_can_neither_be_written_nor_read(
         sweeper.wake()
         await swept.get()
     await sweeper.stop()
+
+
+async def test_caller_is_answered_when_the_end_of_its_call_cannot_be_recorded(settings: ServerSettings) -> None:
+    async with open_desk(settings.model_copy(update={"result_grace_seconds": 0.1})) as desk:
+        database = desk.store.database
+        assert isinstance(database, SqliteDatabase)
+
+        async def hangs(signal: JsonObject) -> CompletedReport:
+            database._writer.execute("PRAGMA query_only = ON")  # as on a disk that takes nothing any more
+            await asyncio.Event().wait()
+            return completed()
+
+        async with desk.client(hangs), asyncio.timeout(20):
+            line: JsonObject = {"command": "ls", "timeout": 1}
+            with pytest.raises(ConfigurationError, match="how it ended cannot be recorded"):
+                await desk.executor.call("execute_command", line, desk.session, until_asked=True)
+        database._writer.execute("PRAGMA query_only = OFF")

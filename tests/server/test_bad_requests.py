@@ -1,8 +1,11 @@
 """Requests that are broken, too large, misdirected or come at a bad moment: a clear answer, nothing lost, no hang."""
 
 import asyncio
+import ctypes
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -307,6 +310,43 @@ async def test_unfinished_bodies_of_one_user_share_one_limit(
     waiting = [asyncio.create_task(alice.post("/my/tools/execute", large)) for _ in range(3)]
     writer.close()
     assert [(await answer).status for answer in waiting] == [404, 404, 404]
+
+
+async def test_memory_of_large_bodies_is_given_back_once_all_are_answered(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await start_server(max_payload_bytes=1_000_000)
+    given_back = asyncio.Event()
+    monkeypatch.setattr(bodies, "MUCH_BYTES", 400_000)
+    monkeypatch.setattr(bodies, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(bodies, "give_back", given_back.set)
+    alice = server.user()
+    large = {"project_id": "p", "tool_name": "read_file", "tool_params": {"path": "x" * 150_000}}
+    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    writer.write(_post("/my/tools/execute", 200_000, token=server.user("bob").token) + b"x" * 150_000)
+    await writer.drain()
+    for _ in range(4):
+        assert (await alice.post("/my/tools/execute", large)).status == 404
+    assert not given_back.is_set(), "one body is not finished"
+    writer.close()
+    async with asyncio.timeout(10):
+        await given_back.wait()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+def test_memory_that_is_given_back_is_the_systems_again() -> None:
+    script = """
+import os, resource
+from byleave.server.bodies import give_back
+def held(): return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() // 2**20
+pieces = [os.urandom(1) * 60_000 for _ in range(1500)]
+del pieces[:-1]  # the last one keeps the heap from shrinking by itself
+before = held()
+give_back()
+print(before - held())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 50
 
 
 async def test_headers_without_end_are_cut_off(server: Server) -> None:

@@ -105,6 +105,26 @@ def test_a_run_gives_back_the_space_of_one_that_was_killed_after_the_removal(byl
     assert "given back" not in again.stderr
 
 
+def test_a_run_that_removes_nothing_leaves_little_free_space_to_the_next_calls(byleave: Program, record: Path) -> None:
+    async def removal_with_little_left() -> int:
+        settings = ServerSettings(home=byleave.home)
+        store = await Store.open(settings, seal_keys=seal_keys(settings))
+        async for _ in store.retention.prune(await store.retention.moment(90 * 24 * 3600)):
+            pass
+        while await store.retention.give_back(keep_bytes=500_000):
+            pass
+        free = (await store.retention.space()).free
+        await store.close()
+        return free
+
+    assert 500_000 <= asyncio.run(removal_with_little_left()) < 520_000
+    size = record.stat().st_size
+    done = byleave.here("db", "prune", "--older-than", "90d", "--yes")
+    assert "Nothing to remove" in done.stderr
+    assert "given back" not in done.stderr
+    assert record.stat().st_size == size
+
+
 def test_an_older_file_is_written_anew(byleave: Program, record: Path) -> None:
     connection = sqlite3.connect(record, isolation_level=None)
     for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA auto_vacuum = NONE", "VACUUM"):

@@ -272,7 +272,7 @@ async def test_page_of_the_feed_is_bounded_and_says_that_there_is_more(server: S
 
 
 @pytest.mark.promise("R2")
-@pytest.mark.parametrize("removed", [250, 300], ids=["some are left", "none is left"])
+@pytest.mark.parametrize("removed", [150, 250, 300], ids=["two pages are left", "some are left", "none is left"])
 async def test_reader_is_told_once_of_events_removed_while_it_reads(server: Server, removed: int) -> None:
     project = await server.user().project()
     write = server.parts.store.database.write

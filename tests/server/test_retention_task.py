@@ -140,6 +140,13 @@ async def test_a_pass_gives_back_the_room_of_one_that_was_killed_after_the_remov
     assert (await records.store.retention.space()).free == 0
 
 
+async def test_a_pass_keeps_room_for_the_next_calls(records: Records) -> None:
+    records.clock.moment = datetime.now(UTC)
+    task = RetentionTask(records.store, _settings(records.settings.home, retention_days=7))
+    assert (await task.run_once()).calls == 2
+    assert (await records.store.retention.space()).free > 1024 * 1024
+
+
 async def test_a_record_that_cannot_fit_says_so(records: Records) -> None:
     records.clock.moment = datetime.now(UTC)
     await _call(records, "young", "x" * 1_500_000)

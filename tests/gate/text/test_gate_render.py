@@ -366,6 +366,7 @@ LIKE_KEYS = [GITHUB_TOKEN, JSON_WEB_TOKEN, "sk-proj-aB3dE5gH7jK9mN1pQ3rS5", "npm
         *('{{"scripts": {{"token": "{}"}}}}', '{{"script\\u0073": {{"token": "{}"}}}}', '[x.tasks]\ntoken = "{}"\n'),
         *("tasks:\n  token: {}\n", "bash TOKEN={}\n", "\nbash \\\n  TOKEN={}\n", '["sh", "TOKEN={}"]', "TOKEN={}"),
         *("\nargs: [sh, TOKEN={}]\n", "\nargs:\n  - TOKEN={}\n", "token {}", "\n{}=1\n", "\nTOKEN={}/x\n$TOKEN\n"),
+        *("cd x && SHELL={} y", "true; BASH_ENV={} sh x", "npm --script-shell={} test", "env EDITOR={} git commit"),
     ],
 )
 def test_a_word_that_a_program_may_take_for_a_name_is_shown_though_it_looks_like_a_key(place: str, key: str) -> None:

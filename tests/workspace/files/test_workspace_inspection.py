@@ -222,6 +222,11 @@ async def test_of_a_package_the_very_scripts_that_would_run_are_shown(
     assert (npmrc.path, npmrc.sha256, npmrc.size, npmrc.text) == (".npmrc", "missing", None, None)
 
 
+@pytest.mark.parametrize("args", [["test"], ["run", "build"]])
+async def test_nobody_is_asked_about_a_script_where_there_is_no_package(workspace: Workspace, args: list[str]) -> None:
+    assert "There is no 'package.json'" in str((await inspected(workspace, "npm", *args)).problem)
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"scripts": 1}', '{"scripts": {"test": ["a"]}}', "[" * 100_000])
 async def test_a_package_that_is_none_is_shown_as_it_is(workspace: Workspace, place: Place, content: str) -> None:
     place.file("package.json", content)

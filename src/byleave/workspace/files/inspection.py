@@ -175,6 +175,8 @@ class _Call:
             raise ToolFailure(f"There is no {self._runs[0]!r} in the workspace.")
         for look in looks:
             directory, _, name = look.path.rpartition("/")
+            if self._program == "npm" and self._scripts and look.path == "package.json" and look.sha256 == MISSING:
+                raise ToolFailure("There is no 'package.json' in the workspace, so npm has nothing to run.")
             if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
                 self._refuse_no_package(look)
             if self._program == "npm" and name == ".npmrc":

@@ -315,16 +315,20 @@ async def test_unfinished_bodies_of_one_user_share_one_limit(
 async def test_memory_of_large_bodies_is_given_back_once_all_are_answered(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = await start_server(max_payload_bytes=1_000_000)
+    server = await start_server(max_payload_bytes=300_000)
+    alice, bob = server.user(), server.user("bob")
+    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    writer.write(_post("/my/tools/execute", 200_000, token=bob.token) + b"x" * 150_000)
+    await writer.drain()
+    large = {"project_id": "p", "tool_name": "read_file", "tool_params": {"path": "x" * 150_000}}
+    monkeypatch.setattr(bodies, "ROOM_SECONDS", 0.05)
+    async with asyncio.timeout(10):
+        while (await bob.post("/my/tools/execute", large)).status == 404:
+            await asyncio.sleep(0.01)  # the unfinished one was not seen yet
     given_back = asyncio.Event()
     monkeypatch.setattr(bodies, "MUCH_BYTES", 400_000)
     monkeypatch.setattr(bodies, "QUIET_SECONDS", 0)
     monkeypatch.setattr(bodies, "give_back", given_back.set)
-    alice = server.user()
-    large = {"project_id": "p", "tool_name": "read_file", "tool_params": {"path": "x" * 150_000}}
-    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
-    writer.write(_post("/my/tools/execute", 200_000, token=server.user("bob").token) + b"x" * 150_000)
-    await writer.drain()
     for _ in range(4):
         assert (await alice.post("/my/tools/execute", large)).status == 404
     assert not given_back.is_set(), "one body is not finished"

@@ -1,5 +1,7 @@
 """Writes: the level by extension, by what the file is for, and by what the content holds."""
 
+from fnmatch import fnmatchcase
+
 import pytest
 
 from byleave.gate import MASK_PREFIX, Gate, RiskAssessor, secret_globs, secret_name
@@ -372,6 +374,14 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("id_rsa.pub", False),
         ("secrets.py", False),
         ("credentials.ts", False),
+        ("secrets/postgres_password", True),
+        ("secrets/db_password.txt", True),
+        ("bot_token.txt", True),
+        ("playwright/.auth/user.json", True),
+        (".bundle/config", True),
+        ("cookies.txt", True),
+        (".curlrc", True),
+        ("password_reset.txt", False),
         ("docs/secrets.md", False),
         ("environment.py", False),
         ("keyboard.json", False),
@@ -393,3 +403,9 @@ def test_globs_of_secrets_mean_what_their_names_mean() -> None:
         fitting = (glob.replace("**/", "a/").replace("*", name) for name in ("q", "json", "a.key"))
         assert any(map(secret_name, fitting)), glob
     assert all(secret_name(f"{name.replace('**/', 'a/')}/x") for name in globs.directories)
+
+
+@pytest.mark.parametrize("name", [".password", ".passwords.csv", ".passwd", "password.txt", ".api_key.json"])
+def test_what_walks_directories_finds_every_name_that_the_gate_asks_about(name: str) -> None:
+    assert secret_name(name)
+    assert any(fnmatchcase(name, glob) for glob in secret_globs().files)

@@ -71,13 +71,13 @@ def test_only_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
     bring_up_to_date(path)
-    assert migrated == [f"sqlite:///{path}"]
+    assert migrated == [path]
 
 
 def test_events_of_an_older_record_tell_their_states_in_lower_case(tmp_path: Path) -> None:
     """Old events are sent as they are kept, to whoever was away."""
     path = tmp_path / "a.db"
-    upgrade(f"sqlite:///{path}", "0006")
+    upgrade(path, "0006")
     old = [
         (
             "tool.finished",
@@ -116,13 +116,13 @@ WORK = 200
 def old_record(path: Path, revision: str = "0001", calls: int = 3000) -> dict[str, list[tuple[object, ...]]]:
     """A record with data, as an older version left it; returns what it holds."""
     before = min(revision, LAST_UNCOVERED)
-    upgrade(f"sqlite:///{path}", before)
+    upgrade(path, before)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(OLD_DATA.replace(":calls", str(calls)))
     if revision != before:
         upgrade(
-            f"sqlite:///{path}",
+            path,
             revision,
             finish=lambda connection: adopt(_transaction(connection)),
         )
@@ -296,6 +296,24 @@ async def test_heads_of_an_older_record_are_sealed_only_if_its_projects_were(
     faults = [found or "" for found in await _start(tmp_path)]
     assert any(fault in found for found in faults)
     assert "the chains' ends together" in faults[-1]
+
+
+async def test_an_older_record_waits_for_the_secret_that_sealed_it(tmp_path: Path) -> None:
+    old_record(tmp_path / "byleave.db", "0009", calls=3)
+    with pytest.raises(ConfigurationError, match="sealed with another secret") as refused:
+        await Store.open(ServerSettings(home=tmp_path), seal_keys=(b"another",))
+    assert "BYLEAVE_PREVIOUS_SECRET" in str(refused.value.hint)
+    assert stored_revision(tmp_path / "byleave.db") == "0009"
+    assert await _start(tmp_path) == [None]
+
+
+@pytest.mark.parametrize("name", ["what?", "a%20b", "x#y"])
+async def test_a_record_is_migrated_whatever_its_directory_is_called(tmp_path: Path, name: str) -> None:
+    home = tmp_path / name
+    home.mkdir()
+    old_record(home / "byleave.db", "0006", calls=1)
+    assert await _start(home) == [None]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 async def test_a_record_made_to_look_older_is_not_sealed_again(tmp_path: Path) -> None:

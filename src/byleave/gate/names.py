@@ -97,7 +97,7 @@ class NameGlobs:
 def secret_globs() -> NameGlobs:
     """Globs of files that may hold secrets or copies of them; `secret_name` decides."""
     entry = _DATA["secrets"]
-    stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*"))
+    stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*", f".{stem}", f".{stem}.*"))
     globs = _globs([entry])
     words = (f"*{spelled}*" for word in entry["data_words"] for spelled in {word, word.replace("_", "-")})
     copies = (f"*{ending}" for ending in (*entry["copies"], *entry["ending_copies"], f"{entry['aside']}*"))

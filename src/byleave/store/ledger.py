@@ -27,6 +27,7 @@ from typing import Any, cast
 import structlog
 from pydantic import BaseModel
 
+from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import JsonObject, plain_json
 
 from .database import Database, Head, Hint, Row, Transaction
@@ -188,6 +189,14 @@ def seal_together(transaction: Transaction) -> None:
     That seal goes, and each chain says that this was done: once, so that nobody can have an older head sealed by making
     the record look like an old one again.
     """
+    is_sealed_at_all = transaction.execute("SELECT 1 FROM seals WHERE name = :name", {"name": PROJECTS}).fetchone()
+    if is_sealed_at_all and sealed_value(transaction, PROJECTS) is None:
+        # Nothing is migrated then: with the right secret the next start can still do it.
+        raise ConfigurationError(
+            "The record is of an older version and was sealed with another secret.",
+            hint="Start once with the secret it was made with (BYLEAVE_SECRET, or the file `secret` in its "
+            "BYLEAVE_HOME), or name that one in BYLEAVE_PREVIOUS_SECRET.",
+        )
     ids = (row["id"].encode() for row in transaction.execute("SELECT id FROM projects").fetchall())
     if sealed_value(transaction, PROJECTS) == _sum(int.from_bytes(hashlib.sha256(each).digest()) for each in ids):
         _seal_heads(transaction, heads_of_all(transaction))

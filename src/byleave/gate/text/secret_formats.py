@@ -151,7 +151,7 @@ def _is_key(match: re.Match[str], names_commands: Callable[[str], object]) -> bo
 
 def _is_other(match: re.Match[str]) -> bool:
     """True if what looks like a key is set as something else, or is not all that is set: `BASH_ENV` names a program,
-    and so do `./x` and `$(x)`."""
+    and so may `./x`, `$(x)` or a word of `NODE_OPTIONS`."""
     text, (start, end) = match.string, match.span(match.re.groups)
     near = max(0, start - _NEAR)
     if _NO_NAME.fullmatch(match.group(match.re.groups)) is None:
@@ -159,11 +159,18 @@ def _is_other(match: re.Match[str]) -> bool:
     if _BEFORE_USER.search(text, near, start) and _AFTER_USER.match(text, end):
         return False
     field = _FIELD.search(text, near, start)
-    return text[start - 1 : start] in _GLUED if field is None else not _says_key(field.group("name"))
+    if field is not None:
+        return not _says_key(field.group("name"))
+    setting = _SETTING.match(text, text.rfind("\n", 0, start) + 1, start)
+    is_part = setting is not None and not _says_key(setting.group(1))
+    return is_part or text[start - 1 : start] in _GLUED
 
 
 _GLUED = frozenset("/`(:=")
-_NAMES_PROGRAM = re.compile(r"(?:askpass|command|cmd|program|helper|process)$", re.IGNORECASE)
+_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[\"']?([\w.-]+)[\"']?[ \t]*[:=]", re.ASCII)
+_NAMES_PROGRAM = re.compile(
+    r"(?:askpass|command|cmd|program|helper|process|provider|script|exec|hook|plugin)$", re.IGNORECASE
+)
 
 
 def _says_key(name: str) -> bool:

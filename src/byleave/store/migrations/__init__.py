@@ -46,7 +46,7 @@ def bring_up_to_date(
             take_in(connection, None)
             connection.execute("COMMIT")
     elif stored != NEWEST:
-        upgrade(f"sqlite:///{path}", finish=lambda connection: take_in(connection, stored))
+        upgrade(path, finish=lambda connection: take_in(connection, stored))
 
 
 def stored_revision(path: Path) -> str | None:
@@ -112,15 +112,15 @@ def own_objects() -> Mapping[str, object]:
         return objects(connection.execute)
 
 
-def upgrade(url: str, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:
+def upgrade(path: Path, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:
     """Migrate to a revision in one transaction."""
     from alembic import command
     from alembic.config import Config
-    from sqlalchemy import create_engine, event
+    from sqlalchemy import URL, create_engine, event
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import NullPool
 
-    engine = create_engine(url, poolclass=NullPool)
+    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
     config = Config()
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
 

@@ -1509,6 +1509,22 @@ def test_a_full_disk_at_the_first_call_stops_no_later_call(
     paths.close()
 
 
+def test_a_disk_that_is_full_while_the_index_is_made_stops_no_later_call(
+    place: Place, settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = PathValidator(place.root)
+    recorder = UndoRecorder(paths, settings.home)
+    with monkeypatch.context() as full:
+        full.setattr("byleave.workspace.undo.entries._SCHEMA", "BEGIN; CREATE TABLE entries (x); no more room")
+        with pytest.raises(OSError, match="syntax error"):
+            recorder.begin("exec_1", "execute_command", "x")
+    running = recorder.begin("exec_2", "execute_command", "x")
+    place.file("a.txt", "new")
+    assert list(recorder.end(running)) == ["a.txt"]
+    recorder.close()
+    paths.close()
+
+
 async def test_a_full_store_hinders_neither_an_undo_nor_its_own_undo(
     place: Place, settings: ClientSettings, history: UndoHistory
 ) -> None:

@@ -736,6 +736,32 @@ def test_commands_that_run_at_once_share_what_there_was(place: Place) -> None:
         paths.close()
 
 
+async def test_unasked_git_replaces_nothing_that_is_sealed_for_code_that_runs(
+    workspace: Workspace, repository: Place
+) -> None:
+    path = repository.file("package.json", "mine\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "old")
+    git(repository.root, "checkout", "-qb", "next")
+    repository.file("package.json", "theirs\n")
+    git(repository.root, "commit", "-qam", "new")
+    git(repository.root, "checkout", "-q", "main")
+    program = (
+        "import os, time\nopen('up', 'w')\nwhile not os.path.exists('go'):\n"
+        " try: open('package.json', 'w').write('evil')\n except OSError: time.sleep(0.01)"
+    )
+    code = asyncio.ensure_future(run(workspace, "python", "-c", program))
+    try:
+        await started(repository)
+        with pytest.raises(RefusedError, match="still runs"):
+            await run(workspace, "git", "checkout", "next")
+    finally:
+        repository.file("go")
+        await code
+    assert path.read_text() == "mine\n"
+    assert (await run(workspace, "git", "checkout", "next")).exit_code == 0
+
+
 async def test_unasked_code_may_fill_what_is_installed(workspace: Workspace, place: Place) -> None:
     place.file("node_modules/a/package.json", "{}")
     program = "open('node_modules/a/package.json', 'w').write('new')"

@@ -156,14 +156,15 @@ class TrustedFiles:
         self._found = self._look(self._links)
         self._whole = self._directories()
         """Directories sealed as a whole, with device and inode."""
-        self.sealed = tuple(self._whole)
         if not is_git:
             plain = [path for path in self._found if not os.path.islink(f"{self._root}/{path}")]
-            self.sealed = (*self.sealed, *outermost(plain, trusted(), self._led_to()))[:MAX_SEALED]
+            plain = outermost(plain, trusted(), self._led_to())
         else:
             deciding = (f"{repository}/{name}" for repository in self._repositories for name in _DECIDES)
             plain = [path for path in deciding if _is_plain(f"{self._root}/{path}")]
-            self.sealed = (*self.sealed, *plain)[:MAX_SEALED]
+        self.sealed = (*self._whole, *plain)[:MAX_SEALED]
+        self._replaces = is_git or len(self._whole) + len(plain) > MAX_SEALED
+        """True if its command may replace trusted files. What is sealed for another command is then no longer."""
         with _LOCK:
             _ALL.add(self)
 
@@ -250,12 +251,22 @@ class TrustedFiles:
                 )
         with _LOCK:
             running = _RUNNING.setdefault(self._root, [])
+            if any(self._breaks(other) or other._breaks(self) for other in running):
+                raise RefusedError(
+                    "Another command that nobody was asked about still runs, and together they could change what "
+                    "something executes or trusts; nothing was run.",
+                    hint="wait until it has ended, or cancel it",
+                )
             if running:  # another such command may have changed them: use its record
                 self._links = running[0]._links
                 earlier = running[0]._before
                 before = {path: before.get(path, file) if file.sealed else file for path, file in earlier.items()}
             self._before = before | self._before
             running.append(self)
+
+    def _breaks(self, other: "TrustedFiles") -> bool:
+        """True if it may replace a file that is sealed for the other's command."""
+        return self._replaces and not other._is_git
 
     def put_back(self) -> list[str]:
         """After the command: take its changes back. Return a sentence for each."""

@@ -268,13 +268,14 @@ class Index:
                 # Not opened: closing it would release the locks of this process's other connections.
                 os.mknod(self.path, 0o600)
             database = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+            self._inode = self.path.stat().st_ino
             try:
                 if database.execute("PRAGMA user_version").fetchone() == (0,):
                     database.executescript(_SCHEMA)
             except sqlite3.Error:
                 database.close()  # the disk may be full: the next call tries again
                 raise
-            self._database, self._inode = database, self.path.stat().st_ino
+            self._database = database
             weakref.finalize(self, database.close)
         return database
 

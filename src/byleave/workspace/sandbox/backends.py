@@ -99,7 +99,7 @@ def git_files(root: Path) -> dict[str, str]:
         lines.append("\trequired = true")
     # Background maintenance would be killed half done when the command ends, so it runs in the foreground.
     lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
-    # What is put aside is nothing to commit.
+    # Files that were put aside are nothing to commit.
     ignored = _ignored(plain.get("core.excludesfile", "")) + "\n*.replaced-" + "[0-9a-f]" * 8 + "\n"
     return {".gitconfig": "\n".join(lines) + "\n", ".gitignore": ignored, ".stash-ignore": f"{ignored}/.byleave\n"}
 

@@ -107,7 +107,7 @@ def refuse_moved(root: str, command: UnderstoodCommand) -> None:
             raise RefusedError(
                 f"{visible(name)!r} holds {visible(held)!r}, which usually holds secrets or is executed or trusted by "
                 "something, and nobody was asked about it; nothing was run.",
-                hint="name the files, and one like this in a call of its own, which is asked about",
+                hint="move the files one by one: a person is asked about those",
             )
 
 

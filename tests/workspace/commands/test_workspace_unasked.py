@@ -19,7 +19,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace import Workspace
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.masking import MAX_DEPTH
-from byleave.workspace.sandbox.trusted import TrustedFiles, settle
+from byleave.workspace.sandbox.trusted import TrustedFiles, forget_put_back
 from byleave.workspace.stopping import DriftedError
 from harness.place import Place
 
@@ -158,7 +158,7 @@ async def test_granted_git_leaves_trusted_files_as_they_were(
     blob = git(repository.root, "hash-object", "-w", str(repository.file("evil.txt", "evil\n")))
     assert (await run(workspace, "git", "update-index", "--add", "--cacheinfo", f"100755,{blob},{name}")).exit_code == 0
     for line in (("checkout", "--", name), ("checkout-index", "-fa"), ("restore", "."), ("stash",), ("stash", "pop")):
-        settle(str(repository.root))  # each line is tried, whatever the one before did
+        forget_put_back(str(repository.root))  # each line is tried, whatever the one before did
         result = await run(workspace, "git", *line)
         path = repository.root / name
         assert path.exists() is there, (line, result)
@@ -289,7 +289,7 @@ async def test_unasked_command_leaves_alone_what_a_trusted_link_to_a_directory_l
     assert f"It made '{target}/{new}'" in told
     script = "for path in {!r}:\n try: open(path, 'w').write('evil')\n except OSError: print('kept off')"
     paths = [f"{target}/{name}", f"{link}/{name}", f"{target}/{new}"]
-    settle(str(repository.root))
+    forget_put_back(str(repository.root))
     for line in (["git", "restore", "."], ["python", "-c", script.format(paths)]):
         await run(workspace, *line)
         assert kept.read_text() == "mine\n"

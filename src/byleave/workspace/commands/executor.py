@@ -33,7 +33,7 @@ from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
-from byleave.workspace.sandbox.trusted import TrustedFiles, settle, unsettled
+from byleave.workspace.sandbox.trusted import TrustedFiles, forget_put_back, still_put_back
 from byleave.workspace.stopping import CommandStopped, CommandTimeout, outlast
 
 from .operands import check_operands, refuse_moved, to_leave_out
@@ -180,7 +180,7 @@ class CommandExecutor:
         """Find the files that a command may not read or change because nobody was asked about it."""
         if asked and not command.is_low:
             if command.is_git and not command.only_reads:
-                settle(str(self._root))
+                forget_put_back(str(self._root))
             return None, NOTHING_WITHHELD
         await asyncio.to_thread(refuse_moved, str(self._root), command)
         secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
@@ -188,7 +188,7 @@ class CommandExecutor:
             secrets = await self._not_in_the_repository(program, secrets)
         if command.is_low or self._paths is None or command.only_reads:
             return None, Withheld(secrets, only_reads=command.is_low)
-        if command.is_git and (changed := await asyncio.to_thread(unsettled, str(self._root))):
+        if command.is_git and (changed := await asyncio.to_thread(still_put_back, str(self._root))):
             names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
             raise RefusedError(
                 f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "

@@ -10,6 +10,10 @@ that git would take for a repository without `.git` loses its `HEAD`. A new link
 leads into `.git` or `.byleave`, where commands choose names; its target never. Files below a directory that an
 existing trusted link leads to (`.vscode -> tools/editor`) count like files below the link, under their real paths. What
 our own tools write meanwhile (`own_write`) is what stays. Nothing is deleted, and every change is reported.
+
+A file that is put back is not what git left: until a person was asked about a git command, or somebody touched the
+file, no unasked git command may record it (`still_put_back`). Replacing a file takes its seal in other sandboxes away,
+so a command that may do that does not run beside one that relies on seals.
 """
 
 import errno
@@ -115,7 +119,7 @@ _KEPT: dict[str, dict[str, tuple[int, int] | None]] = {}
 """By workspace: the files that git changed and that were put back or aside, and their state since (`_state`)."""
 
 
-def unsettled(root: str) -> list[str]:
+def still_put_back(root: str) -> list[str]:
     """Files that are not what git left there, and that nobody has touched since: git would commit them so."""
     with _LOCK:
         kept = _KEPT.get(root, {})
@@ -124,7 +128,7 @@ def unsettled(root: str) -> list[str]:
         return sorted(kept)
 
 
-def settle(root: str) -> None:
+def forget_put_back(root: str) -> None:
     """Forget them: a person was asked about a git command since."""
     with _LOCK:
         _KEPT.pop(root, None)

@@ -259,7 +259,7 @@ class Workspace:
                     until=until,
                     asked=asked,
                 )
-                return await self._in_turn(line, run, record_as)
+                return await self._in_turn(line, run, record_as, asked=asked)
 
     async def _write(
         self,
@@ -307,20 +307,27 @@ class Workspace:
         return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
 
     async def _in_turn(
-        self, line: UnderstoodCommand, run: Callable[[], Awaitable[ExecuteCommandResult]], record_as: str | None
+        self,
+        line: UnderstoodCommand,
+        run: Callable[[], Awaitable[ExecuteCommandResult]],
+        record_as: str | None,
+        *,
+        asked: bool,
     ) -> ToolResult:
-        async with self._turn_of(line):
+        async with self._turn_of(line, asked=asked):
             if record_as is None:
                 return await run()
             from .commands.effects import recorded
 
             return await recorded(self._undo, record_as, line, run)
 
-    def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
+    def _turn_of(self, command: UnderstoodCommand, *, asked: bool) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:
             return nullcontext()  # it has the workspace read-only
-        from .sandbox.protection import PROTECTED, link_targets
+        from .sandbox.protection import GIT_CONFIG, PROTECTED, link_targets
 
+        if asked and command.changes_settings:
+            return self._turns.write(GIT_CONFIG)
         return self._turns.command(link_targets(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:

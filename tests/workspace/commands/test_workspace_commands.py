@@ -163,10 +163,44 @@ async def test_git_runs_no_hook_and_no_program_of_the_repository(workspace: Work
 @pytest.mark.promise("S")
 async def test_git_cannot_change_what_runs_in_the_repository(workspace: Workspace, repository: Place) -> None:
     before = (repository.root / ".git/config").read_text()
-    assert (await _run(workspace, "git", "config", "core.pager", "evil")).exit_code != 0
+    assert (await _run(workspace, "git", "branch", "-u", "master", "x")).exit_code != 0
     assert (repository.root / ".git/config").read_text() == before
     result = await _run(workspace, "git", "add", ".")
     assert {".git/hooks", ".git/config"} <= set(result.isolation["protected"])
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["config", "user.name", "Ann"], "name = Ann"),
+        (["remote", "add", "origin", "https://example.org/x.git"], "url = https://example.org/x.git"),
+    ],
+)
+async def test_settings_of_the_repository_change_when_a_person_was_asked_about_just_that(
+    workspace: Workspace, repository: Place, args: list[str], line: str
+) -> None:
+    result = await _run(workspace, "git", *args)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert line in (repository.root / ".git/config").read_text()
+    assert ".git/hooks" in result.isolation["protected"]
+
+
+async def test_settings_of_the_repository_wait_until_no_other_command_could_change_them(
+    workspace: Workspace, repository: Place
+) -> None:
+    repository.file(
+        "wait.py", "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+    )
+    began = asyncio.Event()
+    waiting = {"command": "python", "args": ["wait.py"], "timeout": 30}
+    other = asyncio.create_task(workspace.run("execute_command", waiting, on_output=lambda *_: began.set()))
+    await began.wait()
+    change = asyncio.create_task(_run(workspace, "git", "config", "user.name", "Ann"))
+    done, _ = await asyncio.wait([change], timeout=0.5)
+    assert not done
+    repository.file("go", "")
+    assert (await other).success
+    assert (await change).exit_code == 0
 
 
 async def test_git_makes_a_repository_and_knows_the_user(workspace: Workspace, place: Place) -> None:

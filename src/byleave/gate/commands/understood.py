@@ -37,6 +37,7 @@ _GIT_KEEPS_TREE = frozenset(
 _GIT_WRITES = "--ou"
 """The shortest beginning of `--output`."""
 _MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
+_GIT_SETTINGS = frozenset({"config", "remote"})
 
 # A bare repository in the workspace has its own configuration, which can name programs: git uses one only if named.
 _GIT_SAFETY = (
@@ -216,6 +217,12 @@ class UnderstoodCommand:
     def makes_repository(self) -> bool:
         """True if the command creates a repository."""
         return self.is_git and self._git_word in _MAKES_REPOSITORY
+
+    @property
+    def changes_settings(self) -> bool:
+        """True if changing the repository's settings is what it is for; that is always asked about."""
+        asks = any(finding.always_asks for finding in self.findings)
+        return self.is_git and self._git_word in _GIT_SETTINGS and asks
 
     @property
     def git_directories(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from byleave.workspace.denied_paths import DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
 from byleave.workspace.sandbox.environment import find_program
-from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
+from byleave.workspace.sandbox.masking import Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
 from byleave.workspace.sandbox.trusted import TrustedFiles, forget_put_back, still_put_back
@@ -181,7 +181,7 @@ class CommandExecutor:
         if asked and not command.is_low:
             if command.is_git and not command.only_reads:
                 forget_put_back(str(self._root))
-            return None, NOTHING_WITHHELD
+            return None, Withheld(git_settings=not command.changes_settings)
         await asyncio.to_thread(refuse_moved, str(self._root), command)
         secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
         if secrets and command.is_git:

@@ -43,6 +43,8 @@ class Withheld:
     """True if the command is known only to read: secrets look empty to it, and it can change nothing at all."""
     sealed: tuple[str, ...] = ()
     """Cannot be changed."""
+    git_settings: bool = True
+    """True if it cannot change the repository's settings; False if a person was asked about just that."""
 
 
 NOTHING_WITHHELD = Withheld()

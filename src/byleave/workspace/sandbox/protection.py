@@ -197,9 +197,12 @@ PROTECTED = (
     ".husky",
     ".devcontainer",
 )
-# An approved git command may change the repository, but not the code that runs in it.
-GIT_PROTECTED = tuple(
-    f".git/{name}" for name in ("hooks", "config", "config.worktree", "commondir", "modules", "info", "worktrees")
+# An approved git command may change the repository, but not the code that runs in it. Its settings can name programs:
+# they change only if a person was asked about just that.
+GIT_CONFIG = ".git/config"
+GIT_PROTECTED = (
+    GIT_CONFIG,
+    *(f".git/{name}" for name in ("hooks", "config.worktree", "commondir", "modules", "info", "worktrees")),
 )
 # Git never creates these in an existing repository. It would read its settings from them, also when the user runs it,
 # and a program that a nested repository's settings name runs with git's rights.
@@ -320,7 +323,7 @@ class Protection:
                     self._bind(mounts, root_fd, ".", "--ro-bind")
                     mounts.protected.append(".")
                 else:
-                    held.enter_context(self._writing(mounts, root_fd, command, masks, withheld.sealed))
+                    held.enter_context(self._writing(mounts, root_fd, command, masks, withheld))
                 yield mounts
         finally:
             mounts.close()
@@ -365,7 +368,7 @@ class Protection:
 
     @contextmanager
     def _writing(
-        self, mounts: Mounts, root_fd: int, command: UnderstoodCommand, masks: list[Mask], sealed: Sequence[str]
+        self, mounts: Mounts, root_fd: int, command: UnderstoodCommand, masks: list[Mask], withheld: Withheld
     ) -> Generator[None]:
         is_git = command.is_git
         missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stand_in(root_fd, name)]
@@ -378,7 +381,7 @@ class Protection:
         mine = _Hold(root_fd, keeps_tree=opens_git and command.keeps_tree and os.path.isdir(self._root / ".git"))
         with (
             self._stubs.placed(root_fd, stubs),
-            self._mounted(mounts, mine, masks, sealed, is_git=is_git, opens_git=opens_git),
+            self._mounted(mounts, mine, masks, withheld, is_git=is_git, opens_git=opens_git),
             _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
         ):
             yield
@@ -394,7 +397,7 @@ class Protection:
         mounts: Mounts,
         mine: _Hold,
         masks: list[Mask],
-        sealed: Sequence[str],
+        withheld: Withheld,
         *,
         is_git: bool,
         opens_git: bool,
@@ -409,7 +412,8 @@ class Protection:
                 self._fix(mounts, mine, parents_of(mask.path))
             mine.fixed.update(mask.path for mask in masks)
             stand_ins = self._stubs.names
-            for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
+            in_git = GIT_PROTECTED if withheld.git_settings else GIT_PROTECTED[1:]
+            for name in (*PROTECTED, *(in_git if opens_git else ())):
                 link = next((hold.links[name] for hold in self._running if name in hold.links), None)
                 if link is not None and not is_git:
                     # As it was before the first running command: one of them may have replaced it by now.
@@ -420,7 +424,7 @@ class Protection:
                     self._mount(mounts, mine, name, stand_ins, is_git=is_git, opens_git=opens_git)
             for target in sorted({*self._own_code, *(target for hold in self._running for target in hold.targets)}):
                 self._seal_target(mounts, mine, target)
-            for path in () if mine.keeps_tree else sealed:
+            for path in () if mine.keeps_tree else withheld.sealed:
                 # For this command alone. Others cannot rely on it: the mount moves along with a renamed directory.
                 within = not mine.sealed.isdisjoint((*parents_of(path), path))
                 if within or mode_at(root_fd, path) is None:

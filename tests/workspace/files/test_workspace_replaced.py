@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from harness.place import Place
 
 pytestmark = pytest.mark.promise("A", "S")
 
+NOBODY = 65534
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 
 
@@ -114,6 +116,27 @@ async def test_why_a_text_is_not_told_is_said_and_its_digest_is_there(
 async def test_one_long_line_is_told_whole(workspace: Workspace, place: Place) -> None:
     place.file("a.txt", "x" * MAX_SHOWN_TEXT)
     assert len((await look(workspace, "a.txt")).text or "") == MAX_SHOWN_TEXT
+
+
+@pytest.mark.parametrize("path", ["shut/new.txt", "shut/there.txt", "shut/deep/new.txt"])
+def test_a_person_is_not_asked_about_a_write_into_a_read_only_directory(path: str) -> None:
+    with tempfile.TemporaryDirectory() as base:  # not pytest's own: another user has to reach it
+        os.chmod(base, 0o755)
+        shut = Path(base) / "shut"
+        shut.mkdir()
+        (shut / "there.txt").write_text("x")
+        shut.chmod(0o555)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.chown(shut / "there.txt", NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            inspection = inspect_write(PathValidator(Path(base)), path)
+        finally:
+            if is_root:
+                os.seteuid(0)
+            shut.chmod(0o755)
+    assert "directory 'shut' is read-only" in (inspection.problem or "")
 
 
 async def test_what_no_write_could_replace_is_not_looked_at(workspace: Workspace, place: Place) -> None:

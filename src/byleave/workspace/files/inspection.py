@@ -406,12 +406,14 @@ def _look(paths: PathValidator, path: str, max_bytes: int, unreadable: Callable[
     except FileNotFoundError:
         real = _checked(path, relative, real_name(paths, relative))
         _refuse_dead_link(paths, path, real)
+        _refuse_read_only_directory(paths, path, real)
         return SeenFile(path=real, role=SeenRole.REPLACES, sha256=MISSING)
     try:
         real = _checked(path, relative, paths.real_path(fd))
         info = os.fstat(fd)
         paths.refuse_out_of_reach(fd)
         refuse_irreplaceable(fd, info, path)
+        _refuse_read_only_directory(paths, path, real)
         if info.st_size > max_bytes:
             raise _too_large(path, max_bytes)
         if not info.st_mode & 0o444:  # root could read it all the same; its owner said nobody may
@@ -446,6 +448,19 @@ def _refuse_dead_link(paths: PathValidator, path: str, real: str) -> None:
             if stat.S_ISLNK(found.st_mode):
                 raise PathValidationError(f"{path!r} is a link to something that is not there.")
             raise ToolFailure(f"{path!r} appeared while it was looked at.", hint="Try again.")
+    finally:
+        os.close(directory)
+
+
+def _refuse_read_only_directory(paths: PathValidator, path: str, real: str) -> None:
+    """Refuse a file whose directory, or the nearest one above that exists, takes no new names."""
+    above = posixpath.dirname(real)
+    while above and not os.path.lexists(paths.root / above):
+        above = posixpath.dirname(above)
+    directory = paths.open_raw(above or ".", os.O_PATH)
+    try:
+        if not os.access(f"/proc/self/fd/{directory}", os.W_OK | os.X_OK, effective_ids=True):
+            raise ToolFailure(f"No permission to write {path!r}: its directory {above or '.'!r} is read-only.")
     finally:
         os.close(directory)
 

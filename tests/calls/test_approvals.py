@@ -87,8 +87,9 @@ async def test_an_approval_is_named_by_its_uuid_too_and_an_unknown_one_is_false(
     named = UUID(request.id.removeprefix("appr_"))
     assert not await desk.approvals.wait_for_approval(named, 0.01), "nobody has answered"
     waiting = asyncio.create_task(desk.approvals.wait_for_approval(named, 10))
-    assert await desk.approvals.approve_tool(named, "alice")
+    assert await desk.approvals.approve_tool(str(named), "alice")
     assert await waiting
+    assert await desk.approvals.wait_for_approval(str(named).upper(), 10)
     for unknown in (uuid4(), "appr_unknown"):
         assert not await desk.approvals.approve_tool(unknown, "alice")
         assert not await desk.approvals.reject_tool(unknown, uuid4())

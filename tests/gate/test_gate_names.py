@@ -39,6 +39,8 @@ def test_commands_are_allowed_by_name_and_safe_by_their_arguments() -> None:
     assert commands.validate_command_safety("ls", ["-l"])
     assert commands.validate_command_safety("rm", ["-rf", "/"]).error == "Command not allowed: rm"
     assert not commands.validate_command_safety("find", [".", "-exec", "rm", "{}", ";"])
+    for no_list in ("-delete", ". -delete", None, [5]):
+        assert not commands.validate_command_safety("find", no_list)  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("G5", "G6")

@@ -406,6 +406,26 @@ async def test_tables_that_are_not_ours_are_found(records: Records, tampering: s
     assert fault in ((await records.store.audit.verify_project(records.project.id)).fault or "")
 
 
+async def test_calls_that_join_waiting_questions_are_no_fault(records: Records) -> None:
+    params = plain_json({"path": "a.md", "content": "x"})
+    for _ in range(4):
+        call = records.call(tool_name="write_file", params=params, risk_level=RiskLevel.MEDIUM)
+        await begin(records.store, call, Question("write", 300), client_id="c1")
+    assert [check.fault for check in await records.store.audit.verify()] == [None]
+
+
+async def test_other_parameters_behind_an_ended_call_are_found_and_never_shown(records: Records) -> None:
+    await fill_every_table(records)
+    fault = await whole_then_broken(records, "UPDATE tool_executions SET true_params = '{}' WHERE id = 'a'")
+    assert "'a' of tool_executions was given other parameters after its end" in fault
+    ended = await records.store.executions.get("a", user_id="alice")
+    assert ended.true_params is None
+    _, _, params = await records.store.approvals.replaced(
+        ended.approval_id or "", user_id="alice", whole=lambda approval: True
+    )
+    assert params is None
+
+
 async def test_statistics_of_sqlite_are_no_fault(records: Records) -> None:
     await fill_every_table(records)
     assert await whole_then_broken(records, "ANALYZE") == "whole"

@@ -321,6 +321,7 @@ async def test_a_result_that_comes_after_its_call_was_given_up_is_kept_as_late(r
     running = await begin(records.store, records.call(timeout_seconds=30), LOW, client_id="c1")
     records.clock.turn(60)
     await expire(records.store, frozenset())
+    assert "tool.result_ack" not in await records.kinds(), "nobody has reported yet"
     with pytest.raises(ConflictError, match="another client"):
         await settle(records, running.id, client_id="c2")
     late = await settle(records, running.id)

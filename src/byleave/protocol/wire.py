@@ -83,9 +83,13 @@ Id = str | UUID
 """An id as callers pass it."""
 
 
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
 def id_text(kind: str, value: Id) -> str:
-    """Return the stored form of an id; a UUID becomes `exec_0193…`."""
-    return f"{kind}_{value.hex}" if isinstance(value, UUID) else value
+    """Return the stored form of an id; a UUID, or its text, becomes `exec_0193…`."""
+    text = str(value)
+    return f"{kind}_{text.replace('-', '').lower()}" if _UUID.fullmatch(text) else text
 
 
 def new_id(kind: str) -> str:

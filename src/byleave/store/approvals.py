@@ -169,8 +169,8 @@ class Approvals:
             row = None
             if whole(approval):
                 row = transaction.execute(
-                    "SELECT true_params FROM tool_executions WHERE approval_id = :id AND true_params IS NOT NULL "
-                    "ORDER BY created_at, id LIMIT 1",
+                    "SELECT true_params FROM tool_executions WHERE approval_id = :id AND true_params IS NOT NULL "  # noqa: S608 - our own words
+                    f"AND {transitions.OPEN} ORDER BY created_at, id LIMIT 1",
                     {"id": approval_id},
                 ).fetchone()
             text = transaction.execute(

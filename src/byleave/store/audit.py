@@ -193,6 +193,8 @@ class _Proof:
         size = 0
         for number, row in enumerate(rows_of(transaction, table, self.project_id, after), 1):
             self._check_row(table, row["id"], row_digest(table, row))
+            if table == "tool_executions" and row["true_params"] is not None and row["completed_at"] is not None:
+                raise _Fault(f"the row {row['id']!r} of {table} was given other parameters after its end")
             size += sum(len(row[name]) for name in row.keys() if isinstance(row[name], str))  # noqa: SIM118
             if number == PIECE or size > PIECE_CHARACTERS:
                 return row["id"]
@@ -224,7 +226,8 @@ class _Proof:
             )
         except (ValueError, TypeError, AttributeError):
             return f"record {record.seq} cannot be read"
-        if record.action == JOINED:
+        # A call that joins a waiting question is called so too, and names that call.
+        if record.action == JOINED and record.execution_id is None:
             if self._joined:
                 return f"before record {record.seq} somebody made the record look like an old one"
             self._joined = True

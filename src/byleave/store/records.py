@@ -339,11 +339,15 @@ def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
 
 
 def execution_row(row: Row) -> ExecutionRow:
-    """The row of a statement that selects `columns(ExecutionRow)`, in this order."""
+    """The row of a statement that selects `columns(ExecutionRow)`, in this order.
+
+    An ended call has no true parameters. The chain does not cover them, so any that are there are somebody else's.
+    """
     values: list[Any] = [*cast("Iterable[Any]", row)]
     for position, read in _EXECUTION_READERS:
         values[position] = read(values[position])
-    return ExecutionRow._make(values)
+    made = ExecutionRow._make(values)
+    return made if made.true_params is None or not made.status.ended else made._replace(true_params=None)
 
 
 _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(

@@ -400,7 +400,8 @@ def end(
             "true_params": None,
         },
     )
-    announce_end(ledger, ended, acknowledge=execution.status is ExecutionStatus.EXECUTING)
+    # Only a report is acknowledged: its client then drops the result it keeps.
+    announce_end(ledger, ended, acknowledge=result_hash is not None)
     ledger.audit(
         after.value,
         actor,

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
+from typing import cast
 
 from byleave.gate.paths import quoted
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
@@ -56,6 +57,8 @@ class CommandValidator:
         self, command: str, args: Sequence[str] = (), workspace: str | None = None
     ) -> Validation:
         """Validate a line; a valid one may still need approval."""
+        if not _are_texts(args):
+            return Validation("The arguments are not a list of texts, one for each argument.")
         refusals = [one for one in self.judge(command, args, workspace).findings if one.level is _REFUSE]
         return Validation(refusals[0].reason if refusals else None)
 
@@ -99,6 +102,11 @@ def _example(table: CommandTable, line: str) -> str:
         return f"an example of {command}"
     findings = _judge_table(table, args, None)[0]
     return max((finding.level for finding in findings), key=lambda level: level.rank).value
+
+
+def _are_texts(args: object) -> bool:
+    """False for one text too: it would be taken for a list of letters."""
+    return isinstance(args, (list, tuple)) and all(isinstance(arg, str) for arg in cast("Sequence[object]", args))
 
 
 def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:

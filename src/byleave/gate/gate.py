@@ -22,7 +22,7 @@ from byleave.protocol.wire import JsonObject
 
 from .commands.calls import call_of
 from .commands.understood import UnderstoodCommand
-from .commands.validator import DEFAULT_COMMANDS, CommandValidator
+from .commands.validator import DEFAULT_COMMANDS, CommandValidator, check_amount
 from .names import WriteRisk, secret_name
 from .paths import check_path, climbs_out, quoted
 from .policy.policy import NO_POLICY, Policy, PolicyOpinion
@@ -142,6 +142,9 @@ class Gate:
             return Judgement(name, None, _malformed(params))
         command = None
         if name == "execute_command":
+            too_much = check_amount(params["command"], params["args"])
+            if too_much is not None and too_much.level is _REFUSE:  # malformed: nobody keeps so much
+                return Judgement(name, None, _malformed(too_much))
             command = self.commands.judge(params["command"], params["args"], workspace)
             verdict = _command_verdict(command)
         else:

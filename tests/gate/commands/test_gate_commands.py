@@ -449,6 +449,8 @@ def test_too_many_or_too_long_arguments_are_refused() -> None:
     assert judge(["echo", *["a"] * MAX_ARGUMENTS]).level == "LOW"
     assert judge(["echo", *["a"] * (MAX_ARGUMENTS + 1)]).refused
     assert judge(["echo", "a" * MAX_ARGUMENT_BYTES]).refused
+    too_long = Gate().judge("execute_command", {"command": "echo", "args": ["a" * MAX_ARGUMENT_BYTES]})
+    assert (too_long.params, too_long.verdict.error_type) == (None, "invalid"), "the record does not keep it"
     assert judge(["echo", "a" * 9000]).level == "MEDIUM"
     assert judge(["echo", "é" * 5000]).level == "MEDIUM"
     assert judge(["echo", "a" * 8000]).level == "LOW"

@@ -56,7 +56,8 @@ _NAMES_COMMANDS = re.compile(r"(?:scripts|tasks|dependencies)[\"']?\s*[.:=\]]|\\
 _BEFORE_USER = re.compile(r"://(?:[\w.%+~-]{0,64}:)?\Z", re.ASCII)
 _AFTER_USER = re.compile(r"(?::[\w-]{1,64})?@", re.ASCII)
 """Around the user or the password of an address, which name no host."""
-_ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh)://\S+")
+_ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh)://\S{1,2000}")
+"""Bounded, since it is compared for each user that a text names."""
 
 _NAMES_CODE = re.compile(r"[/:@]|^[A-Za-z_][\w-]*(?:\.[\w-]+)+$")
 """A path, address, package with its version, or module: `"reset-password": "tools/x1"` is a script that runs."""

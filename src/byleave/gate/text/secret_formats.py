@@ -168,7 +168,7 @@ def _is_other(match: re.Match[str]) -> bool:
 
 
 _GLUED = frozenset("/`(:=")
-_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[\"']?([\w.-]+)[\"']?[ \t]*[:=]", re.ASCII)
+_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[\"']?([\w.-]{1,200})[\"']?[ \t]*[:=]", re.ASCII)
 _NAMES_PROGRAM = re.compile(
     r"(?:askpass|command|cmd|program|helper|process|provider|script|exec|hook|plugin)$", re.IGNORECASE
 )

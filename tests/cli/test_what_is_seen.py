@@ -13,7 +13,7 @@ import structlog
 from rich.console import Console
 from typer.testing import CliRunner
 
-from byleave.cli.conversation import TerminalTranscript
+from byleave.cli.chat import TerminalTranscript
 from byleave.cli.main import app
 from byleave.cli.process import set_up_logging
 from byleave.cli.screen import shortened, shown

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import Journal
-from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES
+from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES, Journal
 from byleave.protocol.errors import ConfigurationError, MachineError
 from harness.json_values import JsonObject
 
@@ -62,7 +61,7 @@ async def test_a_report_nobody_accepted_is_there_after_a_restart(tmp_path: Path)
 _CHILD = """
 import asyncio, sys
 from pathlib import Path
-from byleave.client import Journal
+from byleave.client.journal import Journal
 
 async def main():
     journal = Journal(Path(sys.argv[1]))

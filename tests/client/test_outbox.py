@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import Journal
+from byleave.client.journal import Journal
 from byleave.client.outbox import LiveOutput, Outbox, pause
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError

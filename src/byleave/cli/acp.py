@@ -18,7 +18,8 @@ import structlog
 import typer
 
 from byleave.adapters.acp import EditorAgent, serve_stdio
-from byleave.client import ServerApi, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import connect_client
 from byleave.client.identity import private_directory
 from byleave.client.journal import AlreadyServed
 from byleave.protocol.errors import CallerError

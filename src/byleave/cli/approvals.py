@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from byleave.client import ServerApi
+from byleave.client.api import ServerApi
 from byleave.client.prompts import everything_of, quoted
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound

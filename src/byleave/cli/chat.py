@@ -22,9 +22,10 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from byleave.client import Answer, ApprovalDesk, ApprovalPrompt, Question, ServerApi, TerminalPrompt
+from byleave.client.api import ServerApi
+from byleave.client.approvals import Answer, ApprovalDesk, ApprovalPrompt, Question, approved_by_text
 from byleave.client.outbox import pause
-from byleave.client.questions import approved_by_text
+from byleave.client.prompts import TerminalPrompt
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, UnreachableError
 from byleave.protocol.events import (

@@ -13,9 +13,11 @@ from typing import Annotated
 
 import typer
 
-from byleave.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.engine import Engine, own_channel
 from byleave.client.outbox import pause
+from byleave.client.prompts import TerminalPrompt
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured

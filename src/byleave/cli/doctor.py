@@ -25,7 +25,8 @@ import typer
 from rich.text import Text
 from yarl import URL
 
-from byleave.client import ServerApi, load_token
+from byleave.client.api import ServerApi
+from byleave.client.identity import load_token
 from byleave.client.loopback import loopback_numbers
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure

@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from byleave.client.questions import span_words
+from byleave.client.approvals import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
 from byleave.protocol.wire import moment, now

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from byleave.client import ServerApi
-from byleave.client.questions import approved_by_text
+from byleave.client.api import ServerApi
+from byleave.client.approvals import approved_by_text
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import ExecutionStatus, RiskLevel

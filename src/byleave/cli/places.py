@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from byleave.client import ServerApi, load_token
-from byleave.client.identity import private_directory
+from byleave.client.api import ServerApi
+from byleave.client.identity import load_token, private_directory
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import CallerError, ConfigurationError, NotFound
 from byleave.settings import ClientSettings

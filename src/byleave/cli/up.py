@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 import typer
 
-from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import ClientConnection, connect_client
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured

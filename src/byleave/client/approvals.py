@@ -3,13 +3,17 @@
 One question is asked at a time, in order of arrival. An answer is posted with the digest that was shown; if that
 fails, it is kept and sent again while its question is open, and the person hears if the server never confirmed it. No
 answer, a late answer, a closed terminal or a closing client never become an approval: they post nothing at all.
+Nothing here draws: an unattended client never loads terminal code (`prompts`).
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
+from byleave.gate import safe_text
 from byleave.gate.policy.grants import text_of
 from byleave.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
 from byleave.protocol.changes import WriteChange
@@ -23,12 +27,51 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantPreview, GrantRule, GrantTerms
-from byleave.protocol.states import ApprovalStatus, RiskLevel
+from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import moment, now
 
 from .log import log
 from .outbox import Link, pause
-from .questions import Answer, ApprovalPrompt, Question, approved_by_text, span_words, uses_words
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A person's decision."""
+
+    allow: bool
+    reason: str | None = None
+    scope: ApprovalScope = ApprovalScope.ONCE
+    terms: GrantTerms | None = None
+    """Set for a scope wider than this call."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """An approval to ask for. `closed` gets a sentence if it ends without an answer from here."""
+
+    event: ApprovalRequested
+    closed: asyncio.Future[str]
+    until: float
+    """On the loop's clock."""
+    preview: Callable[[GrantRule], Awaitable[GrantPreview]] | None = None
+    """Previews a rule on past calls, on the server."""
+    whole: Callable[[bool], Awaitable[str]] | None = None
+    """Returns the whole call if the question shows a part; with True, unmasked."""
+    change: Callable[[], Awaitable[WriteChange]] | None = None
+    """Returns the effect of a write on its file."""
+
+
+class ApprovalPrompt(Protocol):
+    """Asks a person, one question at a time."""
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Return the answer; None if there was none."""
+        ...
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence to the person."""
+        ...
+
 
 HISTORY = 200
 TRY_AGAIN_SECONDS = 15.0
@@ -340,3 +383,44 @@ def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
             return "Nobody answered in time; nothing was run."
         case _:
             return "This question is no longer open."
+
+
+def span_words(seconds: float) -> str:
+    """Format a duration in its largest fitting unit: `45 seconds`, `30 minutes`, `8 hours`."""
+    whole = max(0, round(seconds))
+    for unit, one in ((3600, "hour"), (60, "minute")):
+        if whole >= 2 * unit or whole == unit:
+            return f"{round(whole / unit)} {one if round(whole / unit) == 1 else one + 's'}"
+    return f"{whole} second{'' if whole == 1 else 's'}"
+
+
+def uses_words(uses: int | None) -> str:
+    """Format a limit of uses."""
+    return "as often as wanted" if uses is None else "once" if uses == 1 else f"at most {uses} times"
+
+
+def approved_by_text(
+    actor: str | None, *, user_id: str | None = None, grants: Mapping[str, str] | None = None
+) -> str | None:
+    """Describe the person or rule that let a call run, safe to print; None if nothing did.
+
+    `user_id` is the reader; `grants` holds the texts of known grants.
+    """
+    kind, _, name = (actor or "").partition(":")
+    shown = safe_text(name)
+    match kind:
+        case "":
+            return None
+        case "person":
+            return "by your answer" if name == user_id else f"by {shown}"
+        case "grant":
+            text = (grants or {}).get(name)
+            return f"by grant {shown}" + (f" ({safe_text(text).rstrip('.')})" if text else "")
+        case "rule":
+            return f"by rule {shown}"
+        case "mode":
+            return f"by mode {shown}, unasked"
+        case "risk":
+            return f"unasked, {shown}"
+        case _:
+            return f"by {safe_text(actor or '')}"

@@ -30,12 +30,12 @@ from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 
 from .api import Frame, ServerApi
+from .approvals import ApprovalPrompt
 from .handler import ExecutionObserver, ToolHandler
 from .identity import TOKEN_HINT, client_directory, load_token, open_identity
 from .journal import Journal
 from .log import log
 from .outbox import pause
-from .questions import ApprovalPrompt
 from .undo import Undoer, UndoIntents
 
 FIRST_PAUSE_SECONDS = 0.2

@@ -44,13 +44,12 @@ from byleave.protocol.wire import JsonObject, steady
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
 
-from .approvals import ApprovalDesk, PastApproval
+from .approvals import ApprovalDesk, ApprovalPrompt, PastApproval
 from .cache import ReadCache
 from .checks import TOO_LATE, Inspector, SignalChecks, bound_of
 from .journal import Journal
 from .log import bind_ids, log
 from .outbox import Ending, Link, LiveOutput, Outbox, Stream, ending
-from .questions import ApprovalPrompt
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 MOMENT_SECONDS = 0.5

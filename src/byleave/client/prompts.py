@@ -3,18 +3,23 @@
 Every field is escaped again here, whatever the server did, and foreign text has a mark before each line and before each
 row on which a line goes on, so that it cannot pass for ours. Nothing is left out without saying how to see it. Diffs
 are bounded: the common beginning and end are skipped, and a middle too long to compare is shown as removed and added.
+A person types a grant's rule, expiry and number of uses; a line that cannot be parsed is an error, never a guess,
+because a mistyped rule must not become a wider one.
 """
 
 import asyncio
 import contextlib
 import difflib
 import os
+import re
+import shlex
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
@@ -28,6 +33,7 @@ from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
     EVERYTHING_WARNING,
+    LONGEST_GRANT_SECONDS,
     GrantPreview,
     GrantRule,
     GrantTerms,
@@ -35,7 +41,7 @@ from byleave.protocol.grants import (
 )
 from byleave.protocol.states import ApprovalScope, RiskLevel
 
-from .questions import Answer, Question, read_rule, read_span, read_uses, rule_line, span_words, uses_words
+from .approvals import Answer, Question, span_words, uses_words
 
 DIFFERENCE_LINES = 40
 SHOWN_CHARACTERS = 400
@@ -298,6 +304,66 @@ def clock(seconds: float) -> str:
     """Format seconds as minutes and seconds."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     return f"{minutes}:{rest:02d}"
+
+
+OPEN = "..."
+"""Suffix of a command prefix: anything may follow."""
+MOST_USES = 10_000
+_PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
+_SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h)?", re.ASCII)
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def rule_line(rule: GrantRule) -> str | None:
+    """Return the editable part of a rule, as typed; None if there is none."""
+    if rule.tool == "execute_command":
+        return safe_text(_joined((*rule.command, *(() if rule.exact else (OPEN,)))))
+    return safe_text(_joined(rule.paths)) if rule.paths else None
+
+
+def _joined(words: tuple[str, ...]) -> str:
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+def read_rule(line: str, rule: GrantRule) -> GrantRule:
+    """Return the rule with its editable part as typed; bound files stay."""
+    if safe_text(line) != line:
+        raise CallerError("The line holds characters that cannot be seen.", hint="type it anew")
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise CallerError("A quotation mark is not closed.", hint="type it anew") from error
+    if not words:
+        raise CallerError("A rule needs at least one word.")
+    changed = rule.model_dump()
+    if rule.tool == "execute_command":
+        is_open = words[-1] in (OPEN, "…")
+        changed |= {"command": words[:-1] if is_open else words, "exact": not is_open}
+    else:
+        changed |= {"paths": words}
+    try:
+        return GrantRule.model_validate(changed)
+    except ValidationError as error:
+        raise CallerError("A rule cannot have so many or such long words.", hint="shorten it") from error
+
+
+def read_span(text: str) -> int:
+    """Parse `30m`, `2h` or `45` (minutes) into seconds."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None:
+        raise CallerError(f"{safe_text(text)!r} is no time.", hint="write it as 30m or 2h")
+    seconds = int(found[1]) * _SECONDS[found[2] or "m"]
+    if not 1 <= seconds <= LONGEST_GRANT_SECONDS:
+        raise CallerError(f"A grant lasts between 1 second and {span_words(LONGEST_GRANT_SECONDS)}.")
+    return seconds
+
+
+def read_uses(text: str) -> int:
+    """Parse a maximum number of uses."""
+    plain = text.strip()
+    if not (plain.isascii() and plain.isdigit()) or not 1 <= int(plain[:9]) <= MOST_USES:
+        raise CallerError(f"{safe_text(text)!r} is no number from 1 to {MOST_USES}.")
+    return int(plain)
 
 
 MAX_REASON_CHARACTERS = 1000

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from byleave.adapters.calls import UNREADABLE
-from byleave.client import ServerApi, load_token
+from byleave.client.api import ServerApi
+from byleave.client.identity import load_token
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import (
     ByleaveError,

@@ -22,13 +22,13 @@ from byleave.client.api import ServerApi
 from byleave.client.connection import connect_client
 from byleave.client.identity import private_directory
 from byleave.client.journal import AlreadyServed
+from byleave.client.tasks import cancel
 from byleave.protocol.errors import CallerError
 from byleave.settings import ClientSettings
 
 from .options import Server, Verbose, new_app
 from .places import KnownServer, check_project, find_server, known_directory, own_project, remember_project
 from .process import (
-    cancel,
     existing_directory,
     first_of,
     in_loop,

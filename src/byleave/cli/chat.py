@@ -24,8 +24,8 @@ from rich.text import Text
 
 from byleave.client.api import ServerApi
 from byleave.client.approvals import Answer, ApprovalDesk, ApprovalPrompt, Question, approved_by_text
-from byleave.client.outbox import pause
 from byleave.client.prompts import TerminalPrompt
+from byleave.client.tasks import cancel, pause
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, UnreachableError
 from byleave.protocol.events import (
@@ -48,7 +48,7 @@ from byleave.settings import ClientSettings
 
 from .options import ExitCode, ProjectId, Server, Verbose, new_app
 from .places import find_server, project_to_watch, unknown_project
-from .process import cancel, in_loop, on_stop, read_settings, set_up_logging
+from .process import in_loop, on_stop, read_settings, set_up_logging
 from .screen import (
     RISK_STYLES,
     call_summary,

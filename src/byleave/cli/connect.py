@@ -16,8 +16,8 @@ import typer
 from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.engine import Engine, own_channel
-from byleave.client.outbox import pause
 from byleave.client.prompts import TerminalPrompt
+from byleave.client.tasks import pause
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured

@@ -40,6 +40,7 @@ if "structlog" not in sys.modules and "rich" not in sys.modules:
 else:
     import structlog
 
+from byleave.client.tasks import cancel
 from byleave.gate import mask_text, mask_value, safe_text
 from byleave.protocol.errors import CallerError, ConfigurationError
 
@@ -208,13 +209,6 @@ async def first_of(*tasks: "asyncio.Future[Any]") -> None:
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
-
-
-async def cancel(*tasks: "asyncio.Future[Any]") -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 Act = Callable[[], None]

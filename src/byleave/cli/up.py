@@ -17,6 +17,7 @@ import typer
 
 from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
+from byleave.client.tasks import cancel
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
@@ -25,7 +26,6 @@ from .chat import Conversation, Terminal, TerminalTranscript, converse
 from .options import AgentsDir, AsJson, Verbose, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .process import (
-    cancel,
     existing_directory,
     first_of,
     in_loop,

@@ -31,7 +31,8 @@ from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import moment, now
 
 from .log import log
-from .outbox import Link, pause
+from .outbox import Link
+from .tasks import Tasks, cancel, pause
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class ApprovalDesk:
         self._pending: dict[str, PendingApproval] = {}
         self._over: deque[PastApproval] = deque(maxlen=HISTORY)
         self._asker: asyncio.Task[None] | None = None
-        self._posts: set[asyncio.Task[None]] = set()
+        self._posts = Tasks()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -163,7 +164,7 @@ class ApprovalDesk:
             self._timer = None
         for waiting in self._pending.values():
             if waiting.answer is not None and not waiting.posting:
-                self._post_soon(waiting)
+                self._posts.spawn(self._post(waiting))
 
     async def close(self) -> None:
         """Cancel the timers and close all questions here; they stay open for others. Nothing is approved."""
@@ -171,10 +172,8 @@ class ApprovalDesk:
             self._end(approval_id, ApprovalStatus.REJECTED, None)
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in (self._asker, *self._posts) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._asker)
+        await self._posts.close()
 
     # Timers
 
@@ -235,11 +234,6 @@ class ApprovalDesk:
                     await self._post(waiting)
         finally:
             self._asker = None
-
-    def _post_soon(self, waiting: PendingApproval) -> None:
-        task = asyncio.get_running_loop().create_task(self._post(waiting))
-        self._posts.add(task)
-        task.add_done_callback(self._posts.discard)
 
     async def _post(self, waiting: PendingApproval) -> None:
         """Post an answer, with retries; on failure keep it while the question is open."""

@@ -32,7 +32,8 @@ from byleave.protocol.wire import JsonObject, moment, steady
 from byleave.workspace import DriftedError, Workspace
 
 from .log import log
-from .outbox import Link, pause
+from .outbox import Link
+from .tasks import cancel, pause
 
 AT_ONCE = 8
 WAITING = 1000
@@ -65,10 +66,7 @@ class Inspector:
 
     async def close(self) -> None:
         """Stop inspecting; nobody waits for a missing answer."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self._tasks.values())
 
     async def _answer(self, event: InspectionRequested) -> None:
         async with self._places:

@@ -9,7 +9,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from byleave.policy_files import LoadedPolicy, load_policy, machine_gate
@@ -35,7 +34,7 @@ from .handler import ExecutionObserver, ToolHandler
 from .identity import TOKEN_HINT, client_directory, load_token, open_identity
 from .journal import Journal
 from .log import log
-from .outbox import pause
+from .tasks import cancel, pause
 from .undo import Undoer, UndoIntents
 
 FIRST_PAUSE_SECONDS = 0.2
@@ -103,9 +102,7 @@ class ClientConnection:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def run(self) -> None:
@@ -134,7 +131,7 @@ class ClientConnection:
     async def close(self) -> None:
         """Stop everything that runs for this connection, in order."""
         self.connected.clear()
-        await self._cancel_catch_up()
+        await cancel(self._catch_up_task)
         await self.undoer.close()
         await self.handler.dispose()
         await self.api.close()
@@ -159,7 +156,7 @@ class ClientConnection:
             self.connected.set()
             self._on_connection(None)
             log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
-            await self._cancel_catch_up()
+            await cancel(self._catch_up_task)
             self._catch_up_task = asyncio.create_task(self._catch_up())
             async for number, event in stream:
                 self._failures = 0
@@ -208,12 +205,6 @@ class ClientConnection:
                 self.handler.approvals.settle(waiting, known=known, server_ahead=self.handler.server_ahead)
         except ByleaveError as error:
             log.warning("could not catch up", error=error.message)
-
-    async def _cancel_catch_up(self) -> None:
-        if self._catch_up_task is not None:
-            self._catch_up_task.cancel()
-            await asyncio.gather(self._catch_up_task, return_exceptions=True)
-            self._catch_up_task = None
 
     def _bad_frame(self, frame: Frame) -> None:
         """Fail a signal that cannot be read at once, instead of at its deadline: it is still somebody's call."""

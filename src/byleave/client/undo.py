@@ -32,7 +32,7 @@ from byleave.workspace import UndoDesk, UndoRefused
 
 from .identity import private_directory
 from .log import log
-from .outbox import pause
+from .tasks import Tasks, pause
 
 MOST = 1000
 """Most intents that are read: nobody asks for so many, and a lost one costs a line in the record."""
@@ -145,7 +145,7 @@ class Undoer:
         """Called for each undo that changed something, with the id under which it can be taken back."""
         self._alone = asyncio.Lock()
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._unsent: OrderedDict[str, tuple[str, UndoReport]] = OrderedDict()
         """Reports of undos that were begun, by request, until the server has them."""
         self._closed = False
@@ -169,9 +169,7 @@ class Undoer:
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
         log.info("undo requested", tool_id=event.tool_id, acts=event.plan is not None)
-        task = asyncio.get_running_loop().create_task(self._answer(event, until))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer(event, until))
 
     async def resend(self) -> None:
         """Deliver the unsent reports, also those of a client that was killed. Never raises."""
@@ -186,11 +184,7 @@ class Undoer:
         self._closed = True
         async with self._alone:
             pass
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await self._tasks.close(LAST_POST_SECONDS)
 
     async def _answer(self, event: UndoRequested, until: float) -> None:
         async with self._alone:

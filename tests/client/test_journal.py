@@ -386,7 +386,7 @@ async def test_a_directory_that_cannot_be_synced_costs_no_line_and_no_safety(
     await acted(journal, "exec_1")
     with monkeypatch.context() as patch:
         patch.setattr("byleave.client.journal.COMPACT_BYTES", 0)
-        patch.setattr("byleave.client.journal._sync_directory", no)
+        patch.setattr("byleave.client.journal.sync_directory", no)
         await journal.done("exec_1", REPORT, durable=False)
         journal.accepted("exec_1")
         # A power cut could bring the old file back, without this line: so nothing acts.

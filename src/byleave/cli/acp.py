@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -101,36 +100,24 @@ class Directories:
         await first_of(waiting, running)
 
 
-class SessionMemory(MutableMapping[str, str]):
+class SessionMemory(dict[str, str]):
     """Maps editor sessions to chat sessions; kept in a file, for convenience only."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "acp.json"
-        self._known = self._read()
-
-    def __getitem__(self, name: str) -> str:
-        return self._known[name]
+        super().__init__(self._read())
 
     def __setitem__(self, name: str, session_id: str) -> None:
-        if self._known.get(name) == session_id:
+        if self.get(name) == session_id:
             return
         # Read again: another editor may have written meanwhile.
-        self._known = {**self._read(), name: session_id}
-        for old in list(self._known)[:-MOST_REMEMBERED]:
-            del self._known[old]
+        known = {**self._read(), name: session_id}
+        self.clear()
+        self.update(list(known.items())[-MOST_REMEMBERED:])
         private_directory(self._path.parent)
         draft = self._path.with_name(f".acp.{os.getpid()}")
-        draft.write_text(json.dumps(self._known, indent=1), encoding="utf-8")
+        draft.write_text(json.dumps(self, indent=1), encoding="utf-8")
         draft.replace(self._path)
-
-    def __delitem__(self, name: str) -> None:
-        del self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def _read(self) -> dict[str, str]:
         try:

@@ -72,7 +72,8 @@ from byleave.protocol.executions import (
     ToolResponse,
 )
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
-from byleave.protocol.overview import PolicyDeclaration, SignInLink
+from byleave.protocol.overview import PolicyDeclaration
+from byleave.protocol.sign_in import SignInLink
 from byleave.protocol.tools import ToolCatalogue
 
 from .identity import TOKEN_HINT

@@ -31,6 +31,7 @@ from byleave.protocol.wire import Identifier, Timestamp, WireModel, moment, now,
 from byleave.workspace import UndoDesk, UndoRefused
 
 from .identity import private_directory
+from .journal import sync_directory, write_private
 from .log import log
 from .tasks import Tasks, pause
 
@@ -61,17 +62,8 @@ class UndoIntents:
     def keep(self, request_id: str, tool_id: str, plan: str) -> None:
         """Store an intent on disk. If this raises OSError, nothing may begin."""
         content = UndoIntent(request_id=request_id, tool_id=tool_id, plan=plan, at=now()).model_dump_json().encode()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path(request_id), flags, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        os.close(write_private(self._path(request_id), content))
+        sync_directory(self._directory)
         self._own.add(request_id)
 
     def has(self, request_id: str) -> bool:

@@ -92,7 +92,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
 )
 """Models sent by a client or an agent, and a problem, which leaves out empty fields; all others are sent whole."""
 
-NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams, tools.ToolSpec})
+NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams})
 
 
 def wire_words() -> dict[str, type[WireModel]]:

@@ -255,7 +255,9 @@ class ApprovalDesk:
                         await asyncio.sleep(pause(attempt))
                 except ConflictError as error:
                     waiting.answer = None
-                    self._end(approval_id, _status(error.state), "somebody faster")
+                    known = error.state.lower() in list(ApprovalStatus)
+                    status = ApprovalStatus(error.state.lower()) if known else ApprovalStatus.CANCELLED
+                    self._end(approval_id, status, "somebody faster")
                     self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
                     return
                 except CallerError as error:
@@ -343,31 +345,17 @@ def granted_sentence(terms: GrantTerms, released: int) -> str:
     what = "everything that does not always ask" if terms.rule is None else text_of(terms.rule).rstrip(".")
     seconds = terms.expires_in_seconds or 0
     until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime("%H:%M")
-    released_text = {0: "", 1: " 1 call that waited went with it."}.get(
-        released, f" {released} calls that waited went with it."
-    )
+    calls = "1 call" if released == 1 else f"{released} calls"
+    released_text = f" {calls} that waited went with it." if released else ""
     return (
         f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
         f"({span_words(seconds)}).{released_text} `byleave grants` lists it, `byleave grants revoke` takes it back."
     )
 
 
-def _status(state: str) -> ApprovalStatus:
-    try:
-        return ApprovalStatus(state.lower())
-    except ValueError:
-        return ApprovalStatus.CANCELLED
-
-
 def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
     """Return the sentence shown at the prompt when a question ends."""
-    by = (
-        f" {approved_by_text(decided_by)}"
-        if decided_by and ":" in decided_by
-        else f" by {decided_by}"
-        if decided_by
-        else ""
-    )
+    by = "" if not decided_by else f" {approved_by_text(decided_by) if ':' in decided_by else f'by {decided_by}'}"
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."

@@ -514,7 +514,8 @@ class Engine:
                     return messages.Undone(
                         message=answer.message, undo_id=answer.undo_id or self._undoing[request.tool_id]
                     )
-            return await self._carry_out_here(connection, request)
+            _, undo_id = await self._undo_here(connection, request.tool_id, request.plan, partial=request.partial)
+            return messages.Undone(message=NOTHING_TO_UNDO if undo_id is None else UNRECORDED, undo_id=undo_id)
         except ByleaveError:
             # The answer was lost or late, but the undo was carried out.
             done = self._undoing[request.tool_id]
@@ -523,10 +524,6 @@ class Engine:
             return messages.Undone(message="Undone.", undo_id=done)
         finally:
             del self._undoing[request.tool_id]
-
-    async def _carry_out_here(self, connection: ClientConnection, request: messages.CarryOut) -> messages.Undone:
-        _, undo_id = await self._undo_here(connection, request.tool_id, request.plan, partial=request.partial)
-        return messages.Undone(message=NOTHING_TO_UNDO if undo_id is None else UNRECORDED, undo_id=undo_id)
 
     async def _bring_back(self, request: messages.CallRef) -> WireModel:
         """Undo an undo. Only this machine knows of it."""

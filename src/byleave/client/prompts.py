@@ -15,8 +15,8 @@ import re
 import shlex
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -48,6 +48,7 @@ SHOWN_CHARACTERS = 400
 COMPARED_LINES = 1000
 """Above this many differing lines on a side, diffing takes too long for a terminal."""
 CONTEXT = 3
+_HUNK = re.compile(r"^@@ -(\d+).* \+(\d+).*")
 _STYLES = {"+": "green", "-": "red", "@": "dim"}
 MARK = "  | "
 CONTINUED = "  |>"
@@ -59,7 +60,7 @@ def difference_lines(change: WriteChange) -> Iterator[Text]:
     shown = change.change
     if shown.note is not None:
         yield Text.assemble(("  note: ", "dim"), safe_text(shown.note))
-    if shown.after is None or (shown.before is None and shown.kind is not ChangeKind.CREATE):
+    if not shows_after(change):
         return
     title = "new file" if shown.kind is ChangeKind.CREATE else "difference"
     lines = _unified(shown)
@@ -99,16 +100,10 @@ def _unified(shown: ShownChange) -> list[str]:
     return list(_hunks([*near[0], *old, *near[1]], [*near[0], *new, *near[1]], first))
 
 
-def _hunks(old: Sequence[str], new: Sequence[str], offset: int) -> Iterator[str]:
-    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
-        yield f"@@ -{group[0][1] + offset + 1} +{group[0][3] + offset + 1} @@"
-        for kind, old_from, old_to, new_from, new_to in group:
-            if kind == "equal":
-                yield from (f" {line}" for line in old[old_from:old_to])
-            else:
-                yield from chain(
-                    (f"-{line}" for line in old[old_from:old_to]), (f"+{line}" for line in new[new_from:new_to])
-                )
+def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
+    for line in islice(difflib.unified_diff(old, new, n=CONTEXT, lineterm=""), 2, None):
+        # difflib says 0 for a file without lines.
+        yield _HUNK.sub(lambda at: f"@@ -{max(int(at[1]), 1) + offset} +{max(int(at[2]), 1) + offset} @@", line)
 
 
 def _lines(text: str) -> list[str]:
@@ -121,14 +116,10 @@ def _lines(text: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]} [no line end]"]
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+def _shared(one: list[str], other: list[str]) -> int:
     """Count the lines both begin with."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _short(line: str) -> str:

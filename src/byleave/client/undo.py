@@ -17,6 +17,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -112,39 +113,31 @@ class UndoLink(Protocol):
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None: ...
 
 
+@dataclass(eq=False, kw_only=True)
 class Undoer:
     """Undoes calls in one workspace when the server asks."""
 
-    def __init__(
-        self,
-        *,
-        project_id: str,
-        client_id: str,
-        desk: UndoDesk,
-        link: UndoLink,
-        forget: Callable[[], None],
-        intents: UndoIntents,
-        on_done: Callable[[UndoPlan, str], None] | None = None,
-    ) -> None:
-        self._project_id = project_id
-        self._client_id = client_id
-        self._desk = desk
-        self._link = link
-        self._forget = forget
-        """Forgets cached reads: the files change."""
-        self._intents = intents
-        self._on_done = on_done
-        """Called for each undo that changed something, with the id under which it can be taken back."""
-        self._alone = asyncio.Lock()
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._tasks = Tasks()
-        self._unsent: OrderedDict[str, tuple[str, UndoReport]] = OrderedDict()
-        """Reports of undos that were begun, by request, until the server has them."""
-        self._closed = False
+    project_id: str
+    client_id: str
+    desk: UndoDesk
+    link: UndoLink
+    forget: Callable[[], None]
+    """Forgets cached reads: the files change."""
+    intents: UndoIntents
+    on_done: Callable[[UndoPlan, str], None] | None = None
+    """Called for each undo that changed something, with the id under which it can be taken back."""
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _seen: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
+    _tasks: Tasks = field(default_factory=Tasks)
+    _unsent: OrderedDict[str, tuple[str, UndoReport]] = field(
+        default_factory=OrderedDict[str, "tuple[str, UndoReport]"]
+    )
+    """Reports of undos that were begun, by request, until the server has them."""
+    _closed: bool = False
 
     def request(self, event: UndoRequested, *, server_ahead: float) -> None:
         """Answer a request in the background."""
-        if self._closed or event.client_id != self._client_id:
+        if self._closed or event.client_id != self.client_id:
             return
         if event.request_id in self._seen:
             log.warning("repeated undo request ignored", tool_id=event.tool_id)
@@ -165,7 +158,7 @@ class Undoer:
 
     async def resend(self) -> None:
         """Deliver the unsent reports, also those of a client that was killed. Never raises."""
-        for intent in list(self._intents.left.values()):
+        for intent in list(self.intents.left.values()):
             await self._post(intent.tool_id, await asyncio.to_thread(self._owed, intent))
         for request_id, (tool_id, report) in list(self._unsent.items()):
             if request_id in self._unsent:
@@ -183,7 +176,7 @@ class Undoer:
             if self._closed:
                 return
             report = await self._act(event, until)
-        if self._intents.has(event.request_id):
+        if self.intents.has(event.request_id):
             self._unsent[event.request_id] = (event.tool_id, report)
             while len(self._unsent) > REMEMBERED:
                 self._unsent.popitem(last=False)
@@ -198,16 +191,16 @@ class Undoer:
         request_id, digest = event.request_id, event.plan
         try:
             if digest is None:
-                plan = await asyncio.to_thread(self._desk.look, event.tool_id, event.keep_off)
+                plan = await asyncio.to_thread(self.desk.look, event.tool_id, event.keep_off)
                 return UndoReport(request_id=request_id, plan=plan)
-            self._forget()
+            self.forget()
             try:
                 plan, undo_id = await self._carry_out(event, digest, until)
             finally:
-                self._forget()
+                self.forget()
             log.info("undone", tool_id=event.tool_id, undo_id=undo_id, paths=plan.total_files)
-            if self._on_done is not None and undo_id is not None:
-                self._on_done(plan, undo_id)
+            if self.on_done is not None and undo_id is not None:
+                self.on_done(plan, undo_id)
             return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
         except UndoRefused as error:
             return UndoReport(request_id=request_id, plan=error.plan, problem=_problem(error))
@@ -224,16 +217,16 @@ class Undoer:
         def wanted() -> bool:
             if _is_late(until):
                 return False
-            self._intents.keep(event.request_id, event.tool_id, digest)
+            self.intents.keep(event.request_id, event.tool_id, digest)
             if _is_late(until):  # the disk was slow
-                self._intents.drop(event.request_id)
+                self.intents.drop(event.request_id)
                 return False
             begun.set()
             return True
 
         acting = asyncio.create_task(
             asyncio.to_thread(
-                self._desk.carry_out,
+                self.desk.carry_out,
                 event.tool_id,
                 digest,
                 partial=event.partial,
@@ -252,7 +245,7 @@ class Undoer:
         """The report that a killed client did not send."""
         request_id = intent.request_id
         try:
-            found = self._desk.outcome(intent.tool_id, intent.at)
+            found = self.desk.outcome(intent.tool_id, intent.at)
         except ByleaveError as error:
             return UndoReport(request_id=request_id, problem=_problem(error))
         if found is None:
@@ -266,21 +259,21 @@ class Undoer:
     async def _say(self, tool_id: str, report: UndoReport) -> None:
         """Post a report once; nothing depends on it."""
         try:
-            await self._link.post_undo_report(self._project_id, tool_id, report)
+            await self.link.post_undo_report(self.project_id, tool_id, report)
         except ByleaveError as error:
             log.info("undo under way not told", tool_id=tool_id, error=error.message)
 
     async def _post(self, tool_id: str, report: UndoReport) -> bool:
         """Post a report; return True if it need not be sent again."""
         try:
-            await self._link.post_undo_report(self._project_id, tool_id, report)
+            await self.link.post_undo_report(self.project_id, tool_id, report)
         except UnreachableError as error:
             log.warning("undo report not delivered", tool_id=tool_id, error=error.message)
             return False
         except ByleaveError as error:
             log.warning("undo report not taken", tool_id=tool_id, error=error.message)
         self._unsent.pop(report.request_id, None)
-        self._intents.drop(report.request_id)
+        self.intents.drop(report.request_id)
         return True
 
 

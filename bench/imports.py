@@ -30,10 +30,7 @@ SECONDS = 60
 WHOLE_CLIENT = """
 import gc
 gc.set_threshold(20_000, 20, 20)
-import byleave.client as client
-for name in client.__all__:
-    if name != "TerminalPrompt":
-        getattr(client, name)
+import byleave.client.connection
 """
 BYLEAVE = "from byleave.cli.main import main; main()"
 

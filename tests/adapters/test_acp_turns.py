@@ -10,7 +10,7 @@ from acp import RequestError
 from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpdate
 
 from byleave.adapters.acp import EditorSession, Turn
-from byleave.client import ServerApi
+from byleave.client.api import ServerApi
 from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.errors import UnreachableError
 from byleave.protocol.states import Scope

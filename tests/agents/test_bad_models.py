@@ -9,7 +9,7 @@ from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPE
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from byleave.agents import ChatAgent
+from byleave.agents.chat import ChatAgent
 from byleave.agents.failures import RunLimits
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from harness.json_values import Json

@@ -10,7 +10,9 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingCalls, DeltaThinkingPart, FunctionModel
 
-from byleave.agents import ChatAgent, LocalCaller, chat
+from byleave.agents import chat
+from byleave.agents.chat import ChatAgent
+from byleave.agents.toolset import LocalCaller
 from byleave.agents.worker import MAX_ATTEMPTS
 from byleave.calls import executor
 from byleave.calls.executor import Caller

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from byleave.agents import resolve_model
+from byleave.agents.models import resolve_model
 from byleave.protocol.errors import ConfigurationError
 
 
@@ -75,7 +75,7 @@ def test_missing_extra_is_told_with_how_to_install_it(package: str, name: str) -
     program = (
         "import sys\n"
         f"sys.modules[{package!r}] = None\n"
-        "from byleave.agents import resolve_model\n"
+        "from byleave.agents.models import resolve_model\n"
         "from byleave.protocol.errors import ConfigurationError\n"
         "try:\n"
         f"    resolve_model({name!r})\n"

@@ -10,10 +10,10 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from byleave.agents import ChatAgent, RunWorker, offline_model
-from byleave.agents.chat import FLUSH_CHARACTERS, TextStream
+from byleave.agents.chat import FLUSH_CHARACTERS, ChatAgent, TextStream
 from byleave.agents.history import dump
-from byleave.agents.worker import MAX_ATTEMPTS
+from byleave.agents.models import offline_model
+from byleave.agents.worker import MAX_ATTEMPTS, RunWorker
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.store import RunRow

@@ -107,7 +107,7 @@ def test_which_session_is_behind_an_editors_is_known_after_a_restart(tmp_path: P
     again = SessionMemory(tmp_path / "new")
     assert dict(again) == {"acp_1": "sess_1"}
     for number in range(MOST_REMEMBERED):
-        again._known[f"old_{number}"] = "x"
+        dict.__setitem__(again, f"old_{number}", "x")
     (tmp_path / "new" / "acp.json").write_text("[]")
     again["acp_2"] = "sess_2"
     del again["acp_2"]

@@ -15,7 +15,7 @@ from byleave.cli.places import (
     remember_project,
     running_note,
 )
-from byleave.client import save_token
+from byleave.client.identity import save_token
 from byleave.protocol.errors import ConfigurationError
 
 NOTE = Note(server_url="http://127.0.0.1:1", token="up.to.ken")

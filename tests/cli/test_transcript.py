@@ -5,17 +5,16 @@ from typing import TypedDict
 
 import pytest
 
-from byleave.cli.conversation import (
+from byleave.cli.chat import (
     JsonTranscript,
     TerminalTranscript,
-    call_summary,
-    changed_files,
     failure_summary,
     output_lines,
     result_summary,
     weaker_isolation,
 )
 from byleave.cli.history import execution_line
+from byleave.cli.screen import call_summary, changed_files
 from byleave.protocol.events import (
     ApprovalRequested,
     ChatError,

@@ -13,11 +13,12 @@ import structlog
 from rich.console import Console
 from typer.testing import CliRunner
 
-from byleave.cli.conversation import TerminalTranscript
+from byleave.cli.chat import TerminalTranscript
 from byleave.cli.main import app
 from byleave.cli.process import set_up_logging
 from byleave.cli.screen import shortened, shown
-from byleave.client import Question, TerminalPrompt
+from byleave.client.approvals import Question
+from byleave.client.prompts import TerminalPrompt
 from byleave.gate import Gate, describe, shown_params
 from byleave.gate.text.characters import hidden_in_prose
 from byleave.gate.text.render import full_text

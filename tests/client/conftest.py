@@ -11,8 +11,9 @@ from typing import Protocol, Unpack, cast
 import pytest
 from aiohttp import web
 
-from byleave.client import Journal, ToolHandler
-from byleave.client.questions import ApprovalPrompt
+from byleave.client.approvals import ApprovalPrompt
+from byleave.client.handler import ToolHandler
+from byleave.client.journal import Journal
 from byleave.gate import Gate
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall, call_digest
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import ToolHandler
 from byleave.client.api import ServerApi
+from byleave.client.handler import ToolHandler
 from byleave.protocol.approvals import ApproveBody, Inspection, SeenRole
 from byleave.protocol.errors import CallerError, ConflictError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalRequested, InspectionRequested

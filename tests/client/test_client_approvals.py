@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from byleave.client import Answer, ApprovalDesk, Question
-from byleave.client.approvals import UNCONFIRMED
+from byleave.client.approvals import UNCONFIRMED, Answer, ApprovalDesk, Question
 from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
 from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested

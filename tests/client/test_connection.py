@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pytest
 
-from byleave.client import Answer, ClientConnection, Question, connect_client, save_token
-from byleave.client.connection import OnEvent
-from byleave.client.questions import ApprovalPrompt
+from byleave.client.approvals import Answer, ApprovalPrompt, Question
+from byleave.client.connection import ClientConnection, OnEvent, connect_client
+from byleave.client.identity import save_token
 from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, NotFound, RefusedError
 from byleave.protocol.events import ApprovalDecided, ChatText, ResultAcknowledged
 from byleave.protocol.states import ApprovalStatus, ExecutionStatus

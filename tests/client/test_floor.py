@@ -9,7 +9,8 @@ import pytest
 
 from byleave.cli.check import check_one, check_stream
 from byleave.cli.tool import run_tool
-from byleave.client import Journal, ToolHandler
+from byleave.client.handler import ToolHandler
+from byleave.client.journal import Journal
 from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.events import ExecutionSignal, InspectionRequested
 from byleave.protocol.overview import Layer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from byleave.client import ToolHandler
+from byleave.client.handler import ToolHandler
 from byleave.client.outbox import ending
 from byleave.protocol.errors import ConflictError, MachineError, NotFound, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ResultAcknowledged

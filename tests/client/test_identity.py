@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import Identity, Journal, client_directory, load_token, open_identity, save_token
+from byleave.client.identity import Identity, client_directory, load_token, open_identity, save_token
+from byleave.client.journal import Journal
 from byleave.protocol.errors import ConfigurationError
 
 pytestmark = pytest.mark.promise("L4")

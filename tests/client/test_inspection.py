@@ -9,11 +9,11 @@ from typing import TypedDict
 
 import pytest
 
-from byleave.client import ToolHandler
 from byleave.client import checks as inspector_module
 from byleave.client.api import ServerApi
 from byleave.client.checks import check_bound, has_approval
 from byleave.client.connection import connect_client
+from byleave.client.handler import ToolHandler
 from byleave.gate import Gate
 from byleave.protocol.approvals import Inspection
 from byleave.protocol.errors import NotFound, UnreachableError

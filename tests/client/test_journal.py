@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import Journal
-from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES
+from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES, Journal
 from byleave.protocol.errors import ConfigurationError, MachineError
 from harness.json_values import JsonObject
 
@@ -62,7 +61,7 @@ async def test_a_report_nobody_accepted_is_there_after_a_restart(tmp_path: Path)
 _CHILD = """
 import asyncio, sys
 from pathlib import Path
-from byleave.client import Journal
+from byleave.client.journal import Journal
 
 async def main():
     journal = Journal(Path(sys.argv[1]))
@@ -387,7 +386,7 @@ async def test_a_directory_that_cannot_be_synced_costs_no_line_and_no_safety(
     await acted(journal, "exec_1")
     with monkeypatch.context() as patch:
         patch.setattr("byleave.client.journal.COMPACT_BYTES", 0)
-        patch.setattr("byleave.client.journal._sync_directory", no)
+        patch.setattr("byleave.client.journal.sync_directory", no)
         await journal.done("exec_1", REPORT, durable=False)
         journal.accepted("exec_1")
         # A power cut could bring the old file back, without this line: so nothing acts.

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import pytest
 
-from byleave.client import ToolHandler
+from byleave.client.handler import ToolHandler
 from byleave.protocol.errors import ExecutionCancelled, UnreachableError
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import JsonObject, steady

@@ -36,10 +36,12 @@ def test_importing_the_client_loads_next_to_nothing() -> None:
 
 def test_a_whole_client_without_a_terminal_loads_no_framework_and_nothing_that_draws() -> None:
     program = """
+import importlib, pkgutil
 import byleave.client as client
-for name in client.__all__:
-    if name != "TerminalPrompt":
-        getattr(client, name)
+for module in pkgutil.iter_modules(client.__path__):
+    if module.name != "prompts":
+        importlib.import_module(f"byleave.client.{module.name}")
+assert client.ToolHandler.__name__ in client.__all__
 assert not hasattr(client, "nothing")
 import byleave.workspace as workspace
 for name in workspace.__all__:

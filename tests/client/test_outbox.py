@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import Journal
-from byleave.client.outbox import LiveOutput, Outbox, pause
+from byleave.client.journal import Journal
+from byleave.client.outbox import LiveOutput, Outbox
+from byleave.client.tasks import pause
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.executions import ResultAck

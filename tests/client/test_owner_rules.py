@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import ToolHandler
+from byleave.client.handler import ToolHandler
 from byleave.gate import Gate, GateRules, Policy, parse_policy
 from byleave.protocol.events import ExecutionSignal
 from byleave.protocol.overview import Layer

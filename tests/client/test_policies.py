@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from byleave.client import ClientConnection, connect_client
+from byleave.client.connection import ClientConnection, connect_client
 from byleave.gate import PolicyError
 from byleave.policy_files import (
     is_trusted,

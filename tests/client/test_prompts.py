@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from byleave.client import Answer, Question, TerminalPrompt
 from byleave.client import prompts as prompts_module
+from byleave.client.approvals import Answer, Question
+from byleave.client.prompts import TerminalPrompt
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError

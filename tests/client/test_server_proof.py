@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from byleave.client import ServerApi
 from byleave.client import loopback as proof
+from byleave.client.api import ServerApi
 from byleave.client.loopback import is_loopback, loopback_numbers
 from byleave.protocol.errors import ByleaveError, ConfigurationError, UnreachableError
 from byleave.protocol.sign_in import proof_message

@@ -2,15 +2,8 @@
 
 import pytest
 
-from byleave.client.questions import (
-    approved_by_text,
-    read_rule,
-    read_span,
-    read_uses,
-    rule_line,
-    span_words,
-    uses_words,
-)
+from byleave.client.approvals import approved_by_text, span_words, uses_words
+from byleave.client.prompts import read_rule, read_span, read_uses, rule_line
 from byleave.protocol.errors import CallerError
 from byleave.protocol.grants import GrantRule
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.client import ServerApi
+from byleave.client.api import ServerApi
 from byleave.protocol.changes import UndoBody
 from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.events import ToolUndone

@@ -16,7 +16,8 @@ from typing import Unpack
 
 from pydantic import SecretStr
 
-from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import ClientConnection, connect_client
 from byleave.protocol.approvals import ApproveBody, RejectBody
 from byleave.protocol.events import ApprovalRequested, FeedEvent
 from byleave.protocol.executions import Execution

@@ -10,7 +10,7 @@ from typing import Unpack
 
 from pydantic_ai.models import Model
 
-from byleave.agents import RunWorker
+from byleave.agents.worker import RunWorker
 from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.executions import CompletedReport, FailedReport

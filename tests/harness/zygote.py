@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import byleave.workspace.workspace
-from byleave.client import connect_client
+from byleave.client.connection import connect_client
 from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 from byleave.workspace.sandbox.backends import choose_sandbox

@@ -16,7 +16,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event
 
-from byleave.cli.audit import verify_all
+from byleave.cli.audit import verify
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
@@ -345,10 +345,10 @@ async def test_verifying_says_when_rows_were_taken_in_as_they_were(
     monkeypatch.setenv("BYLEAVE_HOME", str(tmp_path))
     monkeypatch.setattr("byleave.cli.audit.seal_keys", lambda settings: SEAL_KEYS)
     monkeypatch.setattr("byleave.cli.audit.has_secret", lambda settings: True)
-    assert await verify_all(as_json=True) == 0
+    assert await verify(as_json=True) == 0
     (project,) = json.loads(capsys.readouterr().out)["projects"]
     assert before <= project["since"] <= now()
-    assert await verify_all(as_json=False) == 0
+    assert await verify(as_json=False) == 0
     assert f"an upgrade took older rows in at {project['since']}" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ like are errors, never passed on as text: a command that got `*.log` as a name w
 import asyncio
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from deepagents.backends.protocol import (
@@ -47,10 +47,16 @@ _OPERATORS = {
     "[": "no globs; give the names, or quote it where it is meant as it is",
 }
 _AT_THE_BEGINNING = {"~": "no home directory", "#": "no comments", "!": "no negation", "{": "no braces"}
-_EXPANDED = re.compile(r"\$[A-Za-z0-9_({*@#?$!'\"-]")
-_QUOTED = re.compile(r"\$[A-Za-z0-9_({*@#?$!-]")
+_VARIABLE = r"\$[A-Za-z0-9_({*@#?$!-]"
+_EXPANDED = re.compile(rf"{_VARIABLE}|\$['\"]")
 _BRACES = re.compile(r"\{[^\s{}]*(,|\.\.)[^\s{}]*\}")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_IN_DOUBLE_QUOTES = rf"(?:[^\"\\`$]|\\[\s\S]|(?!{_VARIABLE})\$)*"
+_OPEN_QUOTE = re.compile(f'"{_IN_DOUBLE_QUOTES}')
+_PIECE = re.compile(
+    rf"(?P<end>\n\s*\Z)|(?P<blank>[ \t]+)|'(?P<single>[^']*)'|\"(?P<double>{_IN_DOUBLE_QUOTES})\""
+    r"|\\(?P<escaped>[^\n])|(?P<bare>[\s\S])"
+)
 
 
 class NotPlain(ValueError):
@@ -61,95 +67,47 @@ def plain_words(line: str) -> list[str]:
     """Split a command with plain arguments into words. Raise NotPlain."""
     if _ASSIGNMENT.match(line.lstrip()):
         raise _needs_shell("no variables")
-    words = list(_Line(line).words())
+    words: list[str] = []
+    word: str | None = None
+    for piece in _PIECE.finditer(line):
+        kind, text = piece.lastgroup, piece[piece.lastgroup or 0]
+        if kind == "end":
+            break
+        if kind == "blank":
+            words += [] if word is None else [word]
+            word = None
+            continue
+        if kind == "bare":
+            _check_bare(line, piece.start(), text, first=word is None)
+        word = (word or "") + (re.sub(r"\\([$`\"\\])", r"\1", text) if kind == "double" else text)
+    words += [] if word is None else [word]
     if not words:
         raise NotPlain("There is no command.")
     return words
 
 
+def _check_bare(line: str, at: int, character: str, *, first: bool) -> None:
+    """Raise NotPlain for a character that a shell would not take as it is."""
+    quoted = _OPEN_QUOTE.match(line, at)
+    if quoted is not None and line[quoted.end() : quoted.end() + 1] in ("`", "$"):
+        raise _needs_shell("no variables, and no output of other commands")
+    if character in "'\"":
+        raise NotPlain("The command cannot be read: a quotation has no end.")
+    if character == "\\":
+        raise _needs_shell("no second line")
+    if character in _OPERATORS:
+        raise _needs_shell(_OPERATORS[character])
+    alone = line[at : at + 2].strip() == character
+    if first and character in _AT_THE_BEGINNING and (character != "{" or alone):
+        raise _needs_shell(_AT_THE_BEGINNING[character])
+    if _EXPANDED.match(line, at):
+        raise _needs_shell("no variables")
+    if _BRACES.match(line, at):
+        raise _needs_shell("no braces")
+
+
 def _needs_shell(what: str) -> NotPlain:
     return NotPlain(f"{_NO_SHELL}: {what}.\nhint: run one command at a time, with its arguments spelled out")
-
-
-class _Line:
-    """Scanner of a command line."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def words(self) -> Iterator[str]:
-        text = self._text
-        while self._at < len(text):
-            if text[self._at] in " \t":
-                self._at += 1
-            elif text[self._at] == "\n" and not text[self._at :].strip():
-                return  # end of the line, with nothing after it
-            else:
-                yield self._word()
-
-    def _word(self) -> str:
-        text, begin = self._text, self._at
-        characters: list[str] = []
-        while self._at < len(text) and text[self._at] not in " \t":
-            character = text[self._at]
-            if character == "\n" and not text[self._at :].strip():
-                break
-            if character == "'":
-                characters.append(self._single())
-            elif character == '"':
-                characters.append(self._double())
-            elif character == "\\":
-                characters.append(self._escaped())
-            else:
-                self._refuse(character, first=self._at == begin)
-                characters.append(character)
-                self._at += 1
-        return "".join(characters)
-
-    def _refuse(self, character: str, *, first: bool) -> None:
-        if character in _OPERATORS:
-            raise _needs_shell(_OPERATORS[character])
-        alone = self._text[self._at : self._at + 2].strip() == character
-        if first and character in _AT_THE_BEGINNING and (character != "{" or alone):
-            raise _needs_shell(_AT_THE_BEGINNING[character])
-        if _EXPANDED.match(self._text, self._at):
-            raise _needs_shell("no variables")
-        if _BRACES.match(self._text, self._at):
-            raise _needs_shell("no braces")
-
-    def _single(self) -> str:
-        end = self._text.find("'", self._at + 1)
-        if end < 0:
-            raise NotPlain("The command cannot be read: a quotation has no end.")
-        characters = self._text[self._at + 1 : end]
-        self._at = end + 1
-        return characters
-
-    def _double(self) -> str:
-        text = self._text
-        characters: list[str] = []
-        self._at += 1
-        while self._at < len(text):
-            character = text[self._at]
-            if character == '"':
-                self._at += 1
-                return "".join(characters)
-            if character == "`" or _QUOTED.match(text, self._at):
-                raise _needs_shell("no variables, and no output of other commands")
-            if character == "\\" and text[self._at + 1 : self._at + 2] in ("$", "`", '"', "\\"):
-                self._at += 1
-                character = text[self._at]
-            characters.append(character)
-            self._at += 1
-        raise NotPlain("The command cannot be read: a quotation has no end.")
-
-    def _escaped(self) -> str:
-        following = self._text[self._at + 1 : self._at + 2]
-        if following in ("", "\n"):
-            raise _needs_shell("no second line")
-        self._at += 2
-        return following
 
 
 _MASKED = "[masked:"

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
-from types import TracebackType
 
 import pydantic_ai
 import structlog
@@ -121,9 +120,7 @@ class TextStream:
     async def __aenter__(self) -> "TextStream":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._writer is not None and not self._writer.done():
             self._writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):

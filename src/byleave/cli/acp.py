@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterator, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -18,15 +17,25 @@ import structlog
 import typer
 
 from byleave.adapters.acp import EditorAgent, serve_stdio
-from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import connect_client
 from byleave.client.identity import private_directory
 from byleave.client.journal import AlreadyServed
-from byleave.protocol.errors import CallerError, NotFound
+from byleave.client.tasks import cancel
+from byleave.protocol.errors import CallerError
 from byleave.settings import ClientSettings
 
-from .options import ExitCode, Server, Verbose, log_from, new_app
-from .places import KnownServer, find_server, known_directory, own_project, remember_project, unknown_project
-from .process import existing_directory, on_stop, read_settings, run_long
+from .options import Server, Verbose, new_app
+from .places import KnownServer, check_project, find_server, known_directory, own_project, remember_project
+from .process import (
+    existing_directory,
+    first_of,
+    in_loop,
+    read_settings,
+    run_long,
+    set_up_logging,
+    until_stopped,
+)
 
 app = new_app()
 
@@ -34,20 +43,6 @@ app = new_app()
 log = structlog.stdlib.get_logger(__name__)
 
 MOST_REMEMBERED = 1000
-
-
-async def serve_acp(*, server_url: str | None, project_id: str | None, agent: str | None) -> ExitCode:
-    """Serve until the editor closes stdin, or until stopped."""
-    server = find_server(server_url)
-    async with server.api() as api, Directories(api, server, project_id) as directories:
-        await api.list_projects()  # fail at once on a wrong address or token
-        editor_agent = EditorAgent(api, directories.open, SessionMemory(server.home), agent=agent)
-        serving = asyncio.create_task(serve_stdio(editor_agent))
-        with on_stop(lambda: _stop(serving)):
-            await asyncio.wait({serving})
-    if not serving.cancelled():
-        serving.result()
-    return ExitCode.OK
 
 
 class Directories:
@@ -86,10 +81,7 @@ class Directories:
                 f"The project {self._project_id!r} works in {str(known)!r}, and the editor opened {str(workspace)!r}.",
                 hint="open that directory, or leave --project out: each directory then has its own project",
             )
-        try:
-            await self._api.available_tools(self._project_id)
-        except NotFound as error:
-            raise await unknown_project(self._api, self._project_id) from error
+        await check_project(self._api, self._project_id)
         remember_project(self._server, workspace, self._project_id)
         return self._project_id
 
@@ -102,56 +94,30 @@ class Directories:
             return
         await self._ends.enter_async_context(connection)
         running = asyncio.create_task(connection.run(), name="byleave-client")
-        self._ends.push_async_callback(_end, running)
-        await _connected(connection, running)
+        self._ends.push_async_callback(cancel, running)
+        waiting = asyncio.create_task(connection.connected.wait())
+        self._ends.push_async_callback(cancel, waiting)
+        await first_of(waiting, running)
 
 
-async def _connected(connection: ClientConnection, running: "asyncio.Task[None]") -> None:
-    """Wait until the client is connected; raise what prevents it."""
-    waiting = asyncio.create_task(connection.connected.wait())
-    try:
-        await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-    finally:
-        waiting.cancel()
-
-
-async def _end(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-class SessionMemory(MutableMapping[str, str]):
+class SessionMemory(dict[str, str]):
     """Maps editor sessions to chat sessions; kept in a file, for convenience only."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "acp.json"
-        self._known = self._read()
-
-    def __getitem__(self, name: str) -> str:
-        return self._known[name]
+        super().__init__(self._read())
 
     def __setitem__(self, name: str, session_id: str) -> None:
-        if self._known.get(name) == session_id:
+        if self.get(name) == session_id:
             return
         # Read again: another editor may have written meanwhile.
-        self._known = {**self._read(), name: session_id}
-        for old in list(self._known)[:-MOST_REMEMBERED]:
-            del self._known[old]
+        known = {**self._read(), name: session_id}
+        self.clear()
+        self.update(list(known.items())[-MOST_REMEMBERED:])
         private_directory(self._path.parent)
         draft = self._path.with_name(f".acp.{os.getpid()}")
-        draft.write_text(json.dumps(self._known, indent=1), encoding="utf-8")
+        draft.write_text(json.dumps(self, indent=1), encoding="utf-8")
         draft.replace(self._path)
-
-    def __delitem__(self, name: str) -> None:
-        del self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def _read(self) -> dict[str, str]:
         try:
@@ -162,12 +128,8 @@ class SessionMemory(MutableMapping[str, str]):
         return {str(name): str(session_id) for name, session_id in items}
 
 
-def _stop(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-
-
-@app.command()
-def acp(
+@in_loop(app, run_long)
+async def acp(
     server: Server = None,
     project: Annotated[
         str | None,
@@ -188,5 +150,8 @@ def acp(
         "agent_servers": {"Byleave": {"command": "byleave", "args": ["acp"]}}
       }
     """
-    log_from(logging.WARNING, verbose=verbose)
-    raise typer.Exit(run_long(serve_acp(server_url=server, project_id=project, agent=agent)))
+    set_up_logging(logging.WARNING, verbose=verbose)
+    known = find_server(server)
+    async with known.api() as api, Directories(api, known, project) as directories:
+        await api.list_projects()  # fail at once on a wrong address or token
+        await until_stopped(serve_stdio(EditorAgent(api, directories.open, SessionMemory(known.home), agent=agent)))

@@ -4,28 +4,29 @@ A decision is bound to what was shown: the digest of the question is sent with t
 """
 
 import logging
-from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from byleave.client import ServerApi
+from byleave.client.api import ServerApi
 from byleave.client.prompts import everything_of, quoted
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
 from byleave.protocol.wire import moment, now
 
-from .options import AsJson, Server, called_alone, log_from, new_app, run
+from .options import AsJson, Server, called_alone, new_app
 from .places import find_server
+from .process import in_loop, run_short, set_up_logging
 from .screen import RISK_STYLES, put, put_json, say, shown
 
 app = new_app()
+ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval.")]
 
 
-async def list_approvals(*, server_url: str | None, as_json: bool) -> None:
-    """List the pending approvals."""
-    async with find_server(server_url).api() as api:
+async def _list(server: str | None, *, as_json: bool) -> None:
+    set_up_logging(logging.WARNING)
+    async with find_server(server).api() as api:
         waiting = await api.approvals()
     if as_json:
         put_json(waiting.model_dump(mode="json"))
@@ -50,31 +51,19 @@ def _approval_lines(request: ApprovalRequest) -> list[Text]:
     return lines
 
 
-async def show_approval(approval_id: str, *, server_url: str | None, as_json: bool) -> None:
-    """Show the whole call, and the known files it would run."""
-    async with find_server(server_url).api() as api:
-        request = await _waiting(api, approval_id)
-        whole = await api.whole_call(approval_id)
-    if as_json:
-        put_json({**request.model_dump(mode="json"), "whole": whole.text})
-        return
-    for line in _approval_lines(request):
-        put(line)
-    put(quoted(everything_of(request.inspection, whole.text)))
-
-
-async def decide(approval_id: str, *, approve: bool, reason: str | None, server_url: str | None, as_json: bool) -> None:
+async def _decide(
+    approval_id: str, *, approve: bool, reason: str | None = None, server: str | None, as_json: bool
+) -> None:
     """Answer one question, bound to what was shown."""
-    async with find_server(server_url).api() as api:
+    set_up_logging(logging.WARNING)
+    async with find_server(server).api() as api:
         request = await _waiting(api, approval_id)
         if not as_json:
             for line in _approval_lines(request):
                 say(line)
-        body = ConfirmBody(
-            decision="approved" if approve else "rejected",
-            reason=None if approve else reason,
-            digest=request.digest if approve else None,
-        )
+        body = ConfirmBody(decision="rejected", reason=reason)
+        if approve:
+            body = ConfirmBody(decision="approved", digest=request.digest)
         answer = await api.confirm(approval_id, body)
     if as_json:
         put_json(answer.model_dump(mode="json"))
@@ -89,11 +78,6 @@ async def _waiting(api: ServerApi, approval_id: str) -> ApprovalRequest:
     raise NotFound(f"No approval {approval_id!r} waits for you.", hint="`byleave approvals` lists what waits")
 
 
-def _ask(work: Coroutine[Any, Any, None]) -> None:
-    log_from(logging.WARNING)
-    run(work)
-
-
 @app.callback(invoke_without_command=True)
 def approvals(context: typer.Context, server: Server = None, as_json: AsJson = False) -> None:
     """List what waits for your decision, or decide it.
@@ -105,42 +89,43 @@ def approvals(context: typer.Context, server: Server = None, as_json: AsJson = F
       byleave approvals reject appr_1 --reason "not in this directory"
     """
     if called_alone(context, given=server is not None or as_json, names="--server / --json"):
-        _ask(list_approvals(server_url=server, as_json=as_json))
+        run_short(_list(server, as_json=as_json))
 
 
-@app.command()
-def show(
-    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
-    server: Server = None,
-    as_json: AsJson = False,
-) -> None:
+@in_loop(app)
+async def show(approval_id: ApprovalId, server: Server = None, as_json: AsJson = False) -> None:
     """Show all of what waits, also what it would run.
 
     \b
     Example:
       byleave approvals show appr_1
     """
-    _ask(show_approval(approval_id, server_url=server, as_json=as_json))
+    set_up_logging(logging.WARNING)
+    async with find_server(server).api() as api:
+        request = await _waiting(api, approval_id)
+        whole = await api.whole_call(approval_id)
+    if as_json:
+        put_json({**request.model_dump(mode="json"), "whole": whole.text})
+        return
+    for line in _approval_lines(request):
+        put(line)
+    put(quoted(everything_of(request.inspection, whole.text)))
 
 
-@app.command()
-def approve(
-    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
-    server: Server = None,
-    as_json: AsJson = False,
-) -> None:
+@in_loop(app)
+async def approve(approval_id: ApprovalId, server: Server = None, as_json: AsJson = False) -> None:
     """Let a call run: exactly as it was shown, once.
 
     \b
     Example:
       byleave approvals approve appr_1
     """
-    _ask(decide(approval_id, approve=True, reason=None, server_url=server, as_json=as_json))
+    await _decide(approval_id, approve=True, server=server, as_json=as_json)
 
 
-@app.command()
-def reject(
-    approval_id: Annotated[str, typer.Argument(metavar="ID", help="The approval.")],
+@in_loop(app)
+async def reject(
+    approval_id: ApprovalId,
     reason: Annotated[str | None, typer.Option(metavar="WHY", help="Told to the agent.")] = None,
     server: Server = None,
     as_json: AsJson = False,
@@ -151,4 +136,4 @@ def reject(
     Example:
       byleave approvals reject appr_1 --reason "use npm ci instead"
     """
-    _ask(decide(approval_id, approve=False, reason=reason, server_url=server, as_json=as_json))
+    await _decide(approval_id, approve=False, reason=reason, server=server, as_json=as_json)

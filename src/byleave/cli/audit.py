@@ -9,15 +9,32 @@ from byleave.server.auth.secret import has_secret, seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
 
-from .options import AsJson, ExitCode, new_app, run
-from .process import read_settings
+from .options import AsJson, ExitCode, new_app
+from .process import in_loop, read_settings
 from .screen import put, put_json, say, shown
 
 app = new_app()
 
 
-async def verify_all(*, as_json: bool) -> ExitCode:
-    """Check every chain; print its length and head, to be kept elsewhere."""
+@app.callback(invoke_without_command=True)
+def audit(context: typer.Context) -> None:
+    """Prove that the record is whole."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@in_loop(app)
+async def verify(as_json: AsJson = False) -> ExitCode:
+    """Check the audit chain of every project.
+
+    Recomputes it from the local database, which is only read. Prints each project's number of records and head; keep
+    the heads elsewhere to notice a chain that was rewritten whole. Exit 1 when a record was changed, removed, inserted
+    or moved, and says which.
+
+    \b
+    Example:
+      BYLEAVE_HOME=/srv/byleave byleave audit verify
+    """
     settings = read_settings(ServerSettings)
     keys = seal_keys(settings) if has_secret(settings) else ()
     store = await Store.inspect(settings, seal_keys=keys)
@@ -45,25 +62,3 @@ async def verify_all(*, as_json: bool) -> ExitCode:
                 say("is not proven. If there was no such upgrade then, the record was made to look like an old one.")
         say("The record is whole." if whole else "hint: keep the database as it is and compare it with a backup")
     return ExitCode.OK if whole else ExitCode.FAILED
-
-
-@app.callback(invoke_without_command=True)
-def audit(context: typer.Context) -> None:
-    """Prove that the record is whole."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-@app.command()
-def verify(as_json: AsJson = False) -> None:
-    """Check the audit chain of every project.
-
-    Recomputes it from the local database, which is only read. Prints each project's number of records and head; keep
-    the heads elsewhere to notice a chain that was rewritten whole. Exit 1 when a record was changed, removed, inserted
-    or moved, and says which.
-
-    \b
-    Example:
-      BYLEAVE_HOME=/srv/byleave byleave audit verify
-    """
-    run(verify_all(as_json=as_json))

@@ -13,49 +13,29 @@ from typing import Annotated
 
 import typer
 
-from byleave.client import ClientConnection, ServerApi, TerminalPrompt, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.engine import Engine, own_channel
-from byleave.client.outbox import pause
+from byleave.client.prompts import TerminalPrompt
+from byleave.client.tasks import pause
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured
 
-from .options import AsJson, ExitCode, ProjectId, Server, Verbose, log_from, new_app
+from .options import AsJson, ProjectId, Server, Verbose, WorkspaceDir, new_app
 from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
-from .process import existing_directory, on_stop, read_settings, run_long
+from .process import existing_directory, in_loop, on_stop, read_settings, run_long, set_up_logging, until_stopped
 from .screen import put_json, say
 
 app = new_app()
 
 
-async def stay_connected(
-    *, server_url: str | None, project_id: str | None, directory: Path, wait: bool, as_json: bool
-) -> ExitCode:
-    """Serve a directory until stopped."""
-    workspace = existing_directory(directory)
-    server = find_server(server_url)
-    stop = asyncio.Event()
-    with on_stop(stop.set):
-        serving = asyncio.create_task(_serve(server, project_id, workspace, wait=wait, as_json=as_json))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        failed = serving.done()
-        for task in (serving, stopping):
-            task.cancel()
-        await asyncio.gather(serving, stopping, return_exceptions=True)
-    if failed:
-        serving.result()  # raises the error that ended it
-    say("Stopped.")
-    return ExitCode.OK
-
-
-async def serve_editor() -> ExitCode:
+async def _serve_editor() -> None:
     """Be the engine of the editor that started this process, until it disconnects."""
     async with own_channel() as channel:
         engine = Engine(channel, partial(read_settings, ClientSettings))
         with on_stop(engine.stop):
             await engine.run()
-    return ExitCode.OK
 
 
 async def _serve(server: KnownServer, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
@@ -63,16 +43,12 @@ async def _serve(server: KnownServer, project_id: str | None, workspace: Path, *
         project_id = await _first_contact(api, server, project_id, workspace, wait=wait)
     settings = read_settings(ClientSettings, server_url=server.server_url, token=server.token)
     with configured(settings.telemetry, "byleave-client"):
-        await _stay(settings, project_id, workspace, as_json=as_json)
-
-
-async def _stay(settings: ClientSettings, project_id: str, workspace: Path, *, as_json: bool) -> None:
-    async with connect_client(settings, project_id, workspace, TerminalPrompt.here()) as connection:
-        announcing = asyncio.create_task(_announce(connection, as_json=as_json))
-        try:
-            await connection.run()
-        finally:
-            announcing.cancel()
+        async with connect_client(settings, project_id, workspace, TerminalPrompt.here()) as connection:
+            announcing = asyncio.create_task(_announce(connection, as_json=as_json))
+            try:
+                await connection.run()
+            finally:
+                announcing.cancel()
 
 
 async def _first_contact(
@@ -126,11 +102,11 @@ async def _announce(connection: ClientConnection, *, as_json: bool) -> None:
         say("warning: there is no sandbox on this machine, so every command asks. " + " ".join(isolation.degraded))
 
 
-@app.command()
-def connect(
+@in_loop(app, run_long)
+async def connect(
     server: Server = None,
     project: ProjectId = None,
-    workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory agents may work in.")] = Path(),
+    workspace: WorkspaceDir = Path(),
     wait: Annotated[bool, typer.Option("--wait", help="Keep trying when the server is not there yet.")] = False,
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Be an editor's engine: JSON-RPC on stdin and stdout.")
@@ -150,11 +126,13 @@ def connect(
     Example:
       byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
-    log_from(logging.INFO if stdio else logging.WARNING, verbose=verbose)
+    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose)
     if stdio:
         if server or project or wait or as_json or workspace != Path():
             raise typer.BadParameter("the editor says all else over stdin", param_hint="--stdio")
-        raise typer.Exit(run_long(serve_editor()))
-    raise typer.Exit(
-        run_long(stay_connected(server_url=server, project_id=project, directory=workspace, wait=wait, as_json=as_json))
-    )
+        await _serve_editor()
+        return
+    directory = existing_directory(workspace)
+    known = find_server(server)
+    await until_stopped(_serve(known, project, directory, wait=wait, as_json=as_json))
+    say("Stopped.")

@@ -2,24 +2,21 @@
 
 import asyncio
 import re
-import sys
-import termios
-from contextlib import suppress
 from dataclasses import asdict
 from time import monotonic
 from typing import Annotated
 
 import typer
 
-from byleave.protocol.errors import CallerError, ConfigurationError
+from byleave.protocol.errors import ConfigurationError
 from byleave.server.auth.secret import has_secret, seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, InUseError, Store
 from byleave.store.retention import Outlook, Removed
 
-from .options import AsJson, ExitCode, new_app, run
-from .process import read_settings
-from .screen import put, put_json, say, wall_time
+from .options import AsJson, ExitCode, new_app
+from .process import in_loop, read_settings
+from .screen import agreed, put, put_json, say, wall_time
 
 app = new_app()
 
@@ -40,7 +37,7 @@ def age_in_seconds(text: str) -> float:
     return int(found[1]) * UNITS[found[2]]
 
 
-async def tell_outlook(seconds: float, *, as_json: bool) -> None:
+async def _tell_outlook(seconds: float, *, as_json: bool) -> ExitCode:
     """Say what would go. Only reads, also while a server runs."""
     store = await Store.inspect(read_settings(ServerSettings), seal_keys=())
     try:
@@ -55,9 +52,10 @@ async def tell_outlook(seconds: float, *, as_json: bool) -> None:
         say(f"Nothing to remove before {wall_time(before)}.")
     else:
         put(_outlook_line(outlook))
+    return ExitCode.OK
 
 
-async def prune_record(seconds: float, *, yes: bool, as_json: bool) -> ExitCode:
+async def _prune(seconds: float, *, yes: bool, as_json: bool) -> ExitCode:
     """Say what will go, ask, remove it and give back its room."""
     store = await _open(read_settings(ServerSettings))
     try:
@@ -65,7 +63,8 @@ async def prune_record(seconds: float, *, yes: bool, as_json: bool) -> ExitCode:
         outlook = await store.retention.outlook(before)
         if outlook.removed != Removed() and not yes:
             say(f"Before {wall_time(before)}: {_outlook_line(outlook)}")
-            if not _agreed():
+            refusal = "Nobody can be asked here; nothing was removed."
+            if not agreed("Remove this for good?", refusal=refusal, hint="--yes removes without asking"):
                 say("Nothing was removed.")
                 return ExitCode.FAILED
         held = await store.retention.space()
@@ -133,19 +132,6 @@ async def _give_back(store: Store) -> None:
         say(f"note: the file keeps its size ({error}); its free space is used for new calls.")
 
 
-def _agreed() -> bool:
-    if not sys.stdin.isatty():
-        raise CallerError("Nobody can be asked here; nothing was removed.", hint="--yes removes without asking")
-    with suppress(termios.error):
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input typed before the question
-    sys.stderr.write("Remove this for good? [y/N] ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline()
-    if not answer:  # the input was closed: end the line of the question
-        say("")
-    return answer.strip().lower() in ("y", "yes")
-
-
 # Display
 
 
@@ -167,8 +153,8 @@ def db(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command()
-def prune(
+@in_loop(app)
+async def prune(
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="AGE", help="Age of what goes: 90d for days, 36h for hours.")
     ],
@@ -177,7 +163,7 @@ def prune(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> ExitCode:
     """Remove calls that ended long ago, their approvals, and old events.
 
     Open calls, pending questions, conversations, grants and the audit chain stay, and `byleave audit verify` still
@@ -190,4 +176,6 @@ def prune(
       BYLEAVE_HOME=/srv/byleave byleave db prune --older-than 90d
     """
     seconds = age_in_seconds(older_than)
-    run(tell_outlook(seconds, as_json=as_json) if dry_run else prune_record(seconds, yes=yes, as_json=as_json))
+    if dry_run:
+        return await _tell_outlook(seconds, as_json=as_json)
+    return await _prune(seconds, yes=yes, as_json=as_json)

@@ -25,7 +25,8 @@ import typer
 from rich.text import Text
 from yarl import URL
 
-from byleave.client import ServerApi, load_token
+from byleave.client.api import ServerApi
+from byleave.client.identity import load_token
 from byleave.client.loopback import loopback_numbers
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
@@ -35,9 +36,9 @@ from byleave.workspace.sandbox.conformance import KNOWN_GAPS, Probe, run_conform
 from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.sandbox import Isolation, Sandbox
 
-from .options import ExitCode, log_from, new_app
+from .options import AgentsDir, AsJson, ExitCode, new_app
 from .places import running_note
-from .process import existing_directory, read_settings, run_short
+from .process import existing_directory, in_loop, read_settings, set_up_logging
 from .screen import put, put_json, shown
 
 app = new_app()
@@ -80,23 +81,6 @@ class Check:
     level: Level
     detail: str
     hint: str | None = None
-
-
-async def check_machine(directory: Path, *, server_url: str | None, as_json: bool) -> ExitCode:
-    """Run all checks and print a line for each."""
-    checks: list[Check] = []
-    async for check in _checks(existing_directory(directory), server_url):
-        checks.append(check)
-        if not as_json:
-            _show(check)
-    failed = sum(check.level == "fail" for check in checks)
-    warned = sum(check.level == "warn" for check in checks)
-    if as_json:
-        report = [{"name": c.name, "level": c.level, "detail": c.detail, "hint": c.hint} for c in checks]
-        put_json({"ok": failed == 0, "failed": failed, "warned": warned, "checks": report})
-    else:
-        put(f"{len(checks)} checks: {failed} failed, {warned} with a warning.")
-    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _show(check: Check) -> None:
@@ -382,14 +366,14 @@ def _probed(probe: Probe, gap: str | None = None) -> Check:
     return Check(probe.title, "fail", f"POSSIBLE ({probe.detail})", probe.hint)
 
 
-@app.command()
-def doctor(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory agents may work in.")] = Path(),
+@in_loop(app)
+async def doctor(
+    directory: AgentsDir = Path(),
     server: Annotated[
         str | None, typer.Option("--server", metavar="URL", help="The server to reach; else BYLEAVE_SERVER_URL.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON on stdout.")] = False,
-) -> None:
+    as_json: AsJson = False,
+) -> ExitCode:
     """Check this machine: the sandbox, programs, rules, server and clock.
 
     Tries every way out of the sandbox that we know, on this very kernel, in a directory of its own that is removed
@@ -400,6 +384,17 @@ def doctor(
       byleave doctor
       byleave doctor ~/code/app --json
     """
-    log_from(logging.ERROR)  # warnings of the log are lines of their own here
-
-    raise typer.Exit(run_short(check_machine(directory, server_url=server, as_json=as_json)))
+    set_up_logging(logging.ERROR)  # warnings of the log are lines of their own here
+    checks: list[Check] = []
+    async for check in _checks(existing_directory(directory), server):
+        checks.append(check)
+        if not as_json:
+            _show(check)
+    failed = sum(check.level == "fail" for check in checks)
+    warned = sum(check.level == "warn" for check in checks)
+    if as_json:
+        report = [{"name": c.name, "level": c.level, "detail": c.detail, "hint": c.hint} for c in checks]
+        put_json({"ok": failed == 0, "failed": failed, "warned": warned, "checks": report})
+    else:
+        put(f"{len(checks)} checks: {failed} failed, {warned} with a warning.")
+    return ExitCode.FAILED if failed else ExitCode.OK

@@ -4,30 +4,30 @@ All of it asks the server. Nothing is granted here: a grant is only ever given w
 """
 
 import logging
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from byleave.client.questions import span_words
+from byleave.client.approvals import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
 from byleave.protocol.wire import moment, now
 
-from .options import AsJson, Server, called_alone, log_from, new_app, run
+from .options import AsJson, ProjectId, Server, called_alone, new_app
 from .places import find_server, project_to_watch, unknown_project
+from .process import in_loop, run_short, set_up_logging
 from .screen import put, put_json, say, shown
 
 app = new_app()
 
 
-async def list_grants(*, all_of_them: bool, server_url: str | None, as_json: bool) -> None:
-    """List grants, newest first."""
-    async with find_server(server_url).api() as api:
-        found = await api.grants({"all": "true"} if all_of_them else None)
+async def _list(server: str | None, *, everything: bool, as_json: bool) -> None:
+    set_up_logging(logging.WARNING)
+    async with find_server(server).api() as api:
+        found = await api.grants({"all": "true"} if everything else None)
     if as_json:
         put_json(found.model_dump(mode="json"))
         return
@@ -35,7 +35,7 @@ async def list_grants(*, all_of_them: bool, server_url: str | None, as_json: boo
         for line in _grant_lines(grant):
             put(line)
     if not found.grants:
-        say("Nothing is allowed beyond single calls." if not all_of_them else "You never gave a grant.")
+        say("Nothing is allowed beyond single calls." if not everything else "You never gave a grant.")
     elif any(grant.status is GrantStatus.ACTIVE for grant in found.grants):
         say("Take one back with `byleave grants revoke ID`, or all with `byleave grants revoke --all-of-them`.")
 
@@ -71,53 +71,6 @@ def _when(time: str) -> str:
     return shown(time[:16].replace("T", " "))
 
 
-async def revoke_grants(grant_id: str | None, *, server_url: str | None, as_json: bool) -> None:
-    """Revoke one grant, or all active ones."""
-    revoked: list[Grant] = []
-    async with find_server(server_url).api() as api:
-        ids = [grant.id for grant in (await api.grants()).grants] if grant_id is None else [grant_id]
-        for each in ids:
-            try:
-                revoked.append(await api.revoke_grant(each))
-            except NotFound as error:
-                raise NotFound(f"You have no grant {each!r}.", hint="`byleave grants` lists yours") from error
-            except ConflictError as error:
-                if grant_id is not None:
-                    raise CallerError(error.message, hint="`byleave grants --all` shows how it ended") from error
-    if as_json:
-        put_json({"revoked": [grant.model_dump(mode="json") for grant in revoked]})
-        return
-    for grant in revoked:
-        put(f"Revoked: {shown(grant.text)} ({shown(grant.id)})")
-    if not revoked:
-        say("There was nothing to revoke.")
-
-
-async def preview_rule(text: str, *, project_id: str | None, server_url: str | None, as_json: bool) -> None:
-    """Preview a rule on past calls."""
-    try:
-        rule = GrantRule.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CallerError(
-            f"This is no rule: {where + ': ' if where else ''}{first['msg']}.",
-            hint='write it as {"tool": "write_file", "paths": ["src/**"]}',
-        ) from error
-    server = find_server(server_url)
-    async with server.api() as api:
-        project = project_id or (await project_to_watch(api, server, Path.cwd())).project_id
-        try:
-            found = await api.preview_grant(project, rule)
-        except NotFound as error:
-            raise await unknown_project(api, project) from error
-    if as_json:
-        put_json(found.model_dump(mode="json"))
-        return
-    for line in _preview_lines(found):
-        put(line)
-
-
 def _preview_lines(preview: GrantPreview) -> list[str]:
     lines = [shown(preview.text), f"At most: {shown(preview.widest)}", shown(preview.sentence)]
     lines += [f"  you refused: {shown(call.description)}" for call in preview.refused]
@@ -125,11 +78,6 @@ def _preview_lines(preview: GrantPreview) -> list[str]:
     if preview.problem is not None:
         lines.append(f"It may not be saved: {shown(preview.problem)}")
     return lines
-
-
-def _ask(work: Coroutine[Any, Any, None]) -> None:
-    log_from(logging.WARNING)
-    run(work)
 
 
 @app.callback(invoke_without_command=True)
@@ -150,11 +98,11 @@ def grants(
       byleave grants preview '{"tool": "write_file", "paths": ["src/**"]}'
     """
     if called_alone(context, given=server is not None or as_json or everything, names="--all / --server / --json"):
-        _ask(list_grants(all_of_them=everything, server_url=server, as_json=as_json))
+        run_short(_list(server, everything=everything, as_json=as_json))
 
 
-@app.command()
-def revoke(
+@in_loop(app)
+async def revoke(
     grant_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The grant.")] = None,
     all_of_them: Annotated[bool, typer.Option("--all-of-them", help="Every grant in force.")] = False,
     server: Server = None,
@@ -169,15 +117,31 @@ def revoke(
     """
     if (grant_id is None) is not all_of_them:
         raise typer.BadParameter("give the ID of a grant, or --all-of-them", param_hint="ID")
-    _ask(revoke_grants(grant_id, server_url=server, as_json=as_json))
+    set_up_logging(logging.WARNING)
+    revoked: list[Grant] = []
+    async with find_server(server).api() as api:
+        ids = [grant.id for grant in (await api.grants()).grants] if grant_id is None else [grant_id]
+        for each in ids:
+            try:
+                revoked.append(await api.revoke_grant(each))
+            except NotFound as error:
+                raise NotFound(f"You have no grant {each!r}.", hint="`byleave grants` lists yours") from error
+            except ConflictError as error:
+                if grant_id is not None:
+                    raise CallerError(error.message, hint="`byleave grants --all` shows how it ended") from error
+    if as_json:
+        put_json({"revoked": [grant.model_dump(mode="json") for grant in revoked]})
+        return
+    for grant in revoked:
+        put(f"Revoked: {shown(grant.text)} ({shown(grant.id)})")
+    if not revoked:
+        say("There was nothing to revoke.")
 
 
-@app.command()
-def preview(
+@in_loop(app)
+async def preview(
     rule: Annotated[str, typer.Argument(metavar="JSON", help="The rule.")],
-    project: Annotated[
-        str | None, typer.Option("--project", metavar="ID", help="The project; needed when you have several.")
-    ] = None,
+    project: ProjectId = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -189,4 +153,25 @@ def preview(
     Example:
       byleave grants preview '{"tool": "execute_command", "command": ["git", "commit"]}'
     """
-    _ask(preview_rule(rule, project_id=project, server_url=server, as_json=as_json))
+    set_up_logging(logging.WARNING)
+    try:
+        parsed = GrantRule.model_validate_json(rule)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CallerError(
+            f"This is no rule: {where + ': ' if where else ''}{first['msg']}.",
+            hint='write it as {"tool": "write_file", "paths": ["src/**"]}',
+        ) from error
+    known = find_server(server)
+    async with known.api() as api:
+        project_id = project or (await project_to_watch(api, known, Path.cwd())).project_id
+        try:
+            found = await api.preview_grant(project_id, parsed)
+        except NotFound as error:
+            raise await unknown_project(api, project_id) from error
+    if as_json:
+        put_json(found.model_dump(mode="json"))
+        return
+    for line in _preview_lines(found):
+        put(line)

@@ -8,42 +8,30 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from byleave.client import ServerApi
-from byleave.client.questions import approved_by_text
+from byleave.client.api import ServerApi
+from byleave.client.approvals import approved_by_text
 from byleave.protocol.errors import NotFound
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import ExecutionStatus, RiskLevel
 
-from .conversation import call_summary, changed_files, warnings_of
-from .options import AsJson, Server, log_from, new_app, run
+from .options import AsJson, Server, new_app
 from .places import find_server, unknown_project
-from .screen import RISK_STYLES, put, put_json, say, shortened, shown, wall_time
+from .process import in_loop, set_up_logging
+from .screen import (
+    RISK_STYLES,
+    call_summary,
+    changed_files,
+    put,
+    put_json,
+    say,
+    shortened,
+    shown,
+    wall_time,
+    warnings_of,
+)
 from .undo import list_changes
 
 app = new_app()
-
-
-async def list_history(filters: Mapping[str, str | int | None], *, server_url: str | None, as_json: bool) -> None:
-    """List executions, newest first."""
-    project_id = filters.get("project_id")
-    async with find_server(server_url).api() as api:
-        try:
-            page = await api.history({name: value for name, value in filters.items() if value is not None})
-        except NotFound as error:
-            if not isinstance(project_id, str):
-                raise
-            raise await unknown_project(api, project_id) from error
-        grants = {} if as_json else await _grant_texts(api, page.executions)
-    if as_json:
-        put_json(page.model_dump(mode="json"))
-        return
-    for execution in page.executions:
-        put(execution_line(execution, grants))
-    if not page.executions:
-        say("Nothing yet.")
-    elif page.next_cursor is not None:
-        least = "" if page.total_is_exact else "at least "
-        say(f"{len(page.executions)} of {least}{page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")
 
 
 async def _grant_texts(api: ServerApi, executions: list[Execution]) -> dict[str, str]:
@@ -73,8 +61,8 @@ def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     return line
 
 
-@app.command()
-def history(
+@in_loop(app)
+async def history(
     project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.")] = None,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Only this session.")] = None,
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only this tool.")] = None,
@@ -96,7 +84,7 @@ def history(
       byleave history --tool write_file --json
       byleave history --files
     """
-    log_from(logging.WARNING)
+    set_up_logging(logging.WARNING)
     if files:
         list_changes(Path(), limit=limit, as_json=as_json)
         return
@@ -109,4 +97,21 @@ def history(
         "limit": limit,
         "cursor": cursor,
     }
-    run(list_history(filters, server_url=server, as_json=as_json))
+    async with find_server(server).api() as api:
+        try:
+            page = await api.history({name: value for name, value in filters.items() if value is not None})
+        except NotFound as error:
+            if project is None:
+                raise
+            raise await unknown_project(api, project) from error
+        grants = {} if as_json else await _grant_texts(api, page.executions)
+    if as_json:
+        put_json(page.model_dump(mode="json"))
+        return
+    for execution in page.executions:
+        put(execution_line(execution, grants))
+    if not page.executions:
+        say("Nothing yet.")
+    elif page.next_cursor is not None:
+        least = "" if page.total_is_exact else "at least "
+        say(f"{len(page.executions)} of {least}{page.total_count}; go on with --cursor '{shown(page.next_cursor)}'")

@@ -11,8 +11,9 @@ from urllib.parse import quote
 import typer
 from yarl import URL
 
-from .options import AsJson, Server, log_from, new_app, run
+from .options import AsJson, Server, new_app
 from .places import find_server
+from .process import in_loop, set_up_logging
 from .screen import put, put_json, say, shown
 
 app = new_app()
@@ -22,29 +23,8 @@ EDITOR = "vscode://byleave.byleave/signin?link="
 """VS Code passes such a link to the extension, which asks before it follows the one inside."""
 
 
-async def print_link(*, server_url: str | None, editor: bool, as_json: bool) -> None:
-    """Request a link and print it."""
-    server = find_server(server_url)
-    async with server.api() as api:
-        link = await api.sign_in_link()
-        # Use the proven address: `localhost` may be another address to a browser, where another user listens.
-        base = await api.resolved(URL(api.server_url))
-    url = str(base).rstrip("/") + link.path
-    in_editor = EDITOR + quote(url, safe="")
-    if as_json:
-        answer = {"sign_in_url": url, "editor_url": in_editor, "expires_in_seconds": link.expires_in_seconds}
-        put_json(answer)
-        return
-    put(shown(in_editor if editor else url))
-    minutes = link.expires_in_seconds // 60
-    if editor:
-        say(f"Signs VS Code in once, within {minutes} minutes: open it there, or in a browser on this machine.")
-    else:
-        say(f"Signs a browser in once, within {minutes} minutes; or paste it into Byleave: Sign In in VS Code.")
-
-
-@app.command()
-def link(
+@in_loop(app)
+async def link(
     server: Server = None,
     editor: Annotated[bool, typer.Option("--editor", help="As a link that opens in VS Code.")] = False,
     as_json: AsJson = False,
@@ -59,5 +39,19 @@ def link(
       byleave link
       byleave link --server http://127.0.0.1:8477
     """
-    log_from(logging.WARNING)
-    run(print_link(server_url=server, editor=editor, as_json=as_json))
+    set_up_logging(logging.WARNING)
+    async with find_server(server).api() as api:
+        made = await api.sign_in_link()
+        # Use the proven address: `localhost` may be another address to a browser, where another user listens.
+        base = await api.resolved(URL(api.server_url))
+    url = str(base).rstrip("/") + made.path
+    in_editor = EDITOR + quote(url, safe="")
+    if as_json:
+        put_json({"sign_in_url": url, "editor_url": in_editor, "expires_in_seconds": made.expires_in_seconds})
+        return
+    put(shown(in_editor if editor else url))
+    minutes = made.expires_in_seconds // 60
+    if editor:
+        say(f"Signs VS Code in once, within {minutes} minutes: open it there, or in a browser on this machine.")
+    else:
+        say(f"Signs a browser in once, within {minutes} minutes; or paste it into Byleave: Sign In in VS Code.")

@@ -4,7 +4,6 @@ Nothing but the protocol goes to stdout. The server is asked once before serving
 project fails at once. It holds no approval: people approve elsewhere.
 """
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import Annotated
@@ -12,46 +11,17 @@ from typing import Annotated
 import typer
 
 from byleave.adapters.mcp import serve_stdio
-from byleave.protocol.errors import NotFound
 from byleave.sdk import Client
 
-from .options import ExitCode, Server, Verbose, log_from, new_app
-from .places import KnownServer, find_server, project_to_watch, unknown_project
-from .process import on_stop, run_long
+from .options import Server, Verbose, new_app
+from .places import check_project, find_server, project_to_watch
+from .process import in_loop, run_long, set_up_logging, until_stopped
 
 app = new_app()
 
 
-async def serve_mcp(*, server_url: str | None, project_id: str | None, tools: list[str] | None) -> ExitCode:
-    """Serve until the host closes stdin, or until stopped."""
-    server = find_server(server_url)
-    async with Client(server.server_url, server.token) as client:
-        project_id = await _check(client, server, project_id)
-        serving = asyncio.create_task(serve_stdio(client.agent(project_id), tools=tools or None))
-        with on_stop(lambda: _stop(serving)):
-            await asyncio.wait({serving})
-    if not serving.cancelled():
-        serving.result()
-    return ExitCode.OK
-
-
-async def _check(client: Client, server: KnownServer, project_id: str | None) -> str:
-    """Return the project id, after checking that it exists."""
-    if project_id is None:
-        return (await project_to_watch(client.api, server, Path.cwd())).project_id
-    try:
-        await client.api.available_tools(project_id)
-    except NotFound as error:
-        raise await unknown_project(client.api, project_id) from error
-    return project_id
-
-
-def _stop(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-
-
-@app.command()
-def mcp(
+@in_loop(app, run_long)
+async def mcp(
     server: Server = None,
     project: Annotated[
         str | None,
@@ -79,5 +49,11 @@ def mcp(
         }
       }
     """
-    log_from(logging.WARNING, verbose=verbose)
-    raise typer.Exit(run_long(serve_mcp(server_url=server, project_id=project, tools=tool)))
+    set_up_logging(logging.WARNING, verbose=verbose)
+    known = find_server(server)
+    async with Client(known.server_url, known.token) as client:
+        if project is None:
+            project = (await project_to_watch(client.api, known, Path.cwd())).project_id
+        else:
+            await check_project(client.api, project)
+        await until_stopped(serve_stdio(client.agent(project), tools=tool or None))

@@ -1,12 +1,13 @@
-"""Options, exit codes and runners shared by the commands.
+"""Options and exit codes shared by the commands.
 
 Imported by every command, so it imports nothing heavy: `byleave --help` and `byleave version` start at once.
 """
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -19,6 +20,8 @@ Server = Annotated[
 ProjectId = Annotated[
     str | None, typer.Option("--project", metavar="ID", help="The project; needed when you have several.")
 ]
+WorkspaceDir = Annotated[Path, typer.Option("--workspace", metavar="DIR", help="The directory agents may work in.")]
+AgentsDir = Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory agents may work in.")]
 
 
 class ExitCode(IntEnum):
@@ -39,20 +42,6 @@ class ExitCode(IntEnum):
 def new_app() -> typer.Typer:
     """Return a Typer app for a command or a group."""
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-
-
-def log_from(level: int, *, verbose: bool = False) -> None:
-    """Log to stderr from this level on."""
-    from .process import set_up_logging
-
-    set_up_logging(level, verbose=verbose)
-
-
-def run(work: Coroutine[Any, Any, ExitCode | None]) -> None:
-    """Run a short command to its end and exit with its code."""
-    from .process import run_short
-
-    raise typer.Exit(run_short(work) or ExitCode.OK)
 
 
 def called_alone(context: typer.Context, *, given: bool, names: str) -> bool:

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from byleave.client import ServerApi, load_token
-from byleave.client.identity import private_directory
+from byleave.client.api import ServerApi
+from byleave.client.identity import load_token, private_directory
 from byleave.protocol.chat import Project
-from byleave.protocol.errors import CallerError, ConfigurationError
+from byleave.protocol.errors import CallerError, ConfigurationError, NotFound
 from byleave.settings import ClientSettings
 
 from .process import read_settings
@@ -179,6 +179,14 @@ async def project_to_watch(api: ServerApi, server: KnownServer, directory: Path)
             "You have no project on this server yet.", hint="connect a directory with `byleave connect --workspace DIR`"
         )
     return _remembered(projects, server, directory) or _only(projects)
+
+
+async def check_project(api: ServerApi, project_id: str) -> None:
+    """Raise an error that lists the known projects, unless this is one."""
+    try:
+        await api.available_tools(project_id)
+    except NotFound as error:
+        raise await unknown_project(api, project_id) from error
 
 
 async def unknown_project(api: ServerApi, project_id: str) -> CallerError:

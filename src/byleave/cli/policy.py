@@ -1,11 +1,6 @@
-"""`byleave policy` and `byleave trust`: show rules, check a file of rules, trust a project's rules.
-
-Trust covers only what was shown: the stored digest is that of the bytes whose rules were listed. Without a terminal
-nobody is asked, so it needs `--yes`.
-"""
+"""`byleave policy`: show the rules of a directory, or check a file of rules."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,100 +11,19 @@ from byleave.gate import LayerPolicy, PolicyError, Rule, parse_policy
 from byleave.policy_files import (
     DEVICE_POLICY,
     PROJECT_POLICY,
-    is_trusted,
     load_policy,
     policy_bytes,
     policy_text,
-    read_project_policy,
-    revoke_trust,
-    trust,
     user_policy_path,
 )
-from byleave.protocol.errors import CallerError
 from byleave.protocol.overview import Layer
 from byleave.settings import ClientSettings
 
-from .options import AsJson, ExitCode, new_app
+from .options import AsJson, WorkspaceDir, new_app
 from .process import existing_directory, read_settings
 from .screen import put, put_json, say, shown
 
 app = new_app()
-Workspace = Annotated[Path, typer.Option(metavar="DIR", help="The directory agents may work in.")]
-
-
-def show_policy(directory: Path, *, as_json: bool) -> None:
-    """Show all layers and rules for a directory."""
-    workspace = existing_directory(directory)
-    settings = read_settings(ClientSettings)
-    policy = load_policy(settings, workspace).policy
-    if as_json:
-        layers = [_layer_json(layer) for layer in policy.layers]
-        put_json({"workspace": str(workspace), "widest_mode": policy.widest_mode.value, "layers": layers})
-        return
-    for layer in policy.layers:
-        for line in _layer_lines(layer):
-            put(line)
-    if not policy.layers:
-        put("No rules of yours: what is built in holds.")
-        for name, path in (("user", user_policy_path(settings)), ("device", settings.device_policy or DEVICE_POLICY)):
-            say(f"hint: {name} rules go to {path}")
-        say(f"hint: a project's own go to {PROJECT_POLICY} in it")
-
-
-def check_policy(path: Path, layer: Layer, *, as_json: bool) -> None:
-    """Parse a file of rules and run its examples."""
-    parsed = _parsed(path, layer)
-    if as_json:
-        put_json({"valid": True, **_layer_json(parsed)})
-        return
-    for line in _layer_lines(parsed):
-        put(line)
-    put(f"{shown(str(path))} is right.")
-
-
-def trust_project(directory: Path, *, revoke: bool, yes: bool, as_json: bool) -> ExitCode:
-    """Let a project's file loosen rules, after its owner has seen how."""
-    workspace = existing_directory(directory)
-    settings = read_settings(ClientSettings)
-    root = str(workspace)
-    if revoke:
-        there = revoke_trust(settings.home, root)
-        _report_trust(root, "revoked" if there else "was not trusted", trusted=False, as_json=as_json)
-        return ExitCode.OK
-    data = read_project_policy(root)
-    if data is None:
-        raise CallerError(f"There is no {PROJECT_POLICY} in {root!r}.", hint="there is nothing to trust")
-    text = policy_text(data, Layer.PROJECT, PROJECT_POLICY)
-    layer = parse_policy(text.text, Layer.PROJECT, source=text.source)
-    if not layer.loosening:
-        _report_trust(root, "loosens nothing, so there is nothing to trust", trusted=False, as_json=as_json)
-        return ExitCode.OK
-    if is_trusted(settings.home, root, data):
-        _report_trust(root, "is trusted already", trusted=True, as_json=as_json)
-        return ExitCode.OK
-    say(f"{PROJECT_POLICY} in {shown(root)} would loosen what agents may do here without asking you:")
-    for line in layer.loosening:
-        say(f"  {shown(line)}")
-    if not (yes or _agreed()):
-        _report_trust(root, "is still not trusted", trusted=False, as_json=as_json)
-        return ExitCode.FAILED
-    trust(settings.home, root, data)
-    _report_trust(root, "is trusted until it changes", trusted=True, as_json=as_json)
-    say("A client that runs already reads it when it starts again.")
-    return ExitCode.OK
-
-
-def _agreed() -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CallerError("Nobody can be asked here.", hint="read the lines above, then add --yes")
-    return typer.confirm("Trust it?", default=False, err=True)
-
-
-def _report_trust(root: str, what: str, *, trusted: bool, as_json: bool) -> None:
-    if as_json:
-        put_json({"workspace": root, "trusted": trusted})
-    else:
-        put(f"{PROJECT_POLICY} in {shown(root)} {what}.")
 
 
 def _parsed(path: Path, layer: Layer) -> LayerPolicy:
@@ -169,7 +83,7 @@ def _layer_json(layer: LayerPolicy) -> dict[str, Any]:
 
 
 @app.callback(invoke_without_command=True)
-def policy(context: typer.Context, workspace: Workspace = Path(), as_json: AsJson = False) -> None:
+def policy(context: typer.Context, workspace: WorkspaceDir = Path(), as_json: AsJson = False) -> None:
     """Show the rules that hold here, or check a file of rules.
 
     Layer by layer: this machine's, yours, the project's. What a project's file would loosen is held back until you
@@ -186,7 +100,21 @@ def policy(context: typer.Context, workspace: Workspace = Path(), as_json: AsJso
                 f"write it after `{context.invoked_subcommand}`", param_hint="--workspace / --json"
             )
         return
-    show_policy(workspace, as_json=as_json)
+    directory = existing_directory(workspace)
+    settings = read_settings(ClientSettings)
+    loaded = load_policy(settings, directory).policy
+    if as_json:
+        layers = [_layer_json(layer) for layer in loaded.layers]
+        put_json({"workspace": str(directory), "widest_mode": loaded.widest_mode.value, "layers": layers})
+        return
+    for layer in loaded.layers:
+        for line in _layer_lines(layer):
+            put(line)
+    if not loaded.layers:
+        put("No rules of yours: what is built in holds.")
+        for name, path in (("user", user_policy_path(settings)), ("device", settings.device_policy or DEVICE_POLICY)):
+            say(f"hint: {name} rules go to {path}")
+        say(f"hint: a project's own go to {PROJECT_POLICY} in it")
 
 
 @app.command()
@@ -203,4 +131,10 @@ def check(
     Example:
       byleave policy check .byleave/policy.toml --layer project
     """
-    check_policy(file, layer, as_json=as_json)
+    parsed = _parsed(file, layer)
+    if as_json:
+        put_json({"valid": True, **_layer_json(parsed)})
+        return
+    for line in _layer_lines(parsed):
+        put(line)
+    put(f"{shown(str(file))} is right.")

@@ -10,6 +10,7 @@ objects, and the default thresholds would cost a tenth of their time.
 """
 
 import asyncio
+import functools
 import gc
 import importlib
 import logging
@@ -22,8 +23,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import typer
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsError
 
@@ -38,8 +40,11 @@ if "structlog" not in sys.modules and "rich" not in sys.modules:
 else:
     import structlog
 
+from byleave.client.tasks import cancel
 from byleave.gate import mask_text, mask_value, safe_text
 from byleave.protocol.errors import CallerError, ConfigurationError
+
+from .options import ExitCode
 
 if TYPE_CHECKING:
     from structlog.typing import Processor
@@ -134,6 +139,7 @@ def _json(logger: Any, method: str, event: MutableMapping[str, Any]) -> str | by
 
 
 Result = TypeVar("Result")
+P = ParamSpec("P")
 
 
 def run_short(work: Coroutine[Any, Any, Result]) -> Result:
@@ -153,20 +159,56 @@ def _nothing() -> None: ...
 
 
 def run_long(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a long-running command."""
+    """Run a long-running command, on uvloop if it is installed."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+    try:
+        loop_factory = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        loop_factory = None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(work)
 
 
-def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory if it is installed."""
-    try:
-        return importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None
+Work = Callable[P, Coroutine[Any, Any, ExitCode | None]]
+
+
+def in_loop(
+    app: typer.Typer, run: Callable[[Coroutine[Any, Any, ExitCode | None]], ExitCode | None] = run_short
+) -> Callable[[Work[P]], Work[P]]:
+    """Register an async function as a command of `app`, with its result as the exit code."""
+
+    def register(work: Work[P]) -> Work[P]:
+        @functools.wraps(work)
+        def command(*args: P.args, **kwargs: P.kwargs) -> None:
+            raise typer.Exit(run(work(*args, **kwargs)) or ExitCode.OK)
+
+        app.command()(command)
+        return work
+
+    return register
+
+
+async def until_stopped(work: Coroutine[Any, Any, object]) -> None:
+    """Run work until it ends or a signal stops it; raise the error that ended it."""
+    stop = asyncio.Event()
+    with on_stop(stop.set):
+        working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            ended = working.done()
+        finally:
+            await cancel(working, stopping)
+    if ended:
+        working.result()
+
+
+async def first_of(*tasks: "asyncio.Future[Any]") -> None:
+    """Wait for the first to end; raise its error."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
 
 
 Act = Callable[[], None]

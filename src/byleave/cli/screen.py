@@ -6,15 +6,19 @@ is not a terminal. Records and JSON use UTC; people see local time.
 """
 
 import json
+import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+import termios
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from byleave.gate import safe_text
+from byleave.protocol.errors import CallerError
+from byleave.protocol.wire import JsonObject, moment
 
 if TYPE_CHECKING:  # Rich is imported with the first line for people: JSON output starts without it
     from rich.console import Console
     from rich.text import Text
-from byleave.protocol.wire import moment
 
 RISK_STYLES = {"LOW": "green", "MEDIUM": "yellow", "HIGH": "bold red", "REFUSE": "bold red"}
 
@@ -30,23 +34,15 @@ def shortened(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def out() -> "Console":
-    """Console of data."""
+def _console(*, stderr: bool) -> "Console":
     from rich.console import Console
 
-    return Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
-
-
-def err() -> "Console":
-    """Console of messages."""
-    from rich.console import Console
-
-    return Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def put(text: "str | Text") -> None:
     """Print a line of data."""
-    out().print(text)
+    _console(stderr=False).print(text)
     sys.stdout.flush()
 
 
@@ -58,7 +54,7 @@ def put_json(value: Any) -> None:
 
 def say(text: "str | Text") -> None:
     """Print a message."""
-    err().print(text)
+    _console(stderr=True).print(text)
 
 
 def complain(message: str, hint: str | None = None) -> None:
@@ -70,9 +66,74 @@ def complain(message: str, hint: str | None = None) -> None:
         say(Text.assemble(("hint: ", "bold"), shown(hint)))
 
 
+def agreed(question: str, *, refusal: str, hint: str) -> bool:
+    """Ask on the terminal; only a `y` agrees. Raise `refusal` without a terminal."""
+    if not sys.stdin.isatty():
+        raise CallerError(refusal, hint=hint)
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input typed before the question
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:  # the input was closed: end the line of the question
+        say("")
+    return answer.strip().lower() in ("y", "yes")
+
+
 def wall_time(at: str) -> str:
     """Format a timestamp in local time, to the second; an invalid one is returned as safe text."""
     try:
         return moment(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError):
         return shown(at[:19])
+
+
+# Calls and results in words
+
+NAMED_FILES = 5
+
+
+def call_summary(tool_name: str, params: JsonObject) -> str:
+    """Describe a call in one line, not yet safe to print."""
+    if tool_name == "execute_command":
+        arguments: Any = params.get("args")
+        words = cast("list[Any]", arguments) if isinstance(arguments, list) else []
+        detail = shlex.join(str(word) for word in [params.get("command"), *words])
+    else:
+        detail = str(next((params[name] for name in ("path", "query") if name in params), ""))
+        if tool_name == "search_files":
+            detail = f"{shlex.quote(str(params.get('pattern')))} in {detail or '.'}"
+    return f"{tool_name} {detail}".rstrip()
+
+
+def counted(number: object, one: str, many: str) -> str:
+    """Format a number with its noun; `?` if unknown."""
+    return f"{'?' if number is None else number} {one if number == 1 else many}"
+
+
+def changed_files(result: JsonObject) -> str:
+    """Describe the files a call changed, safe to print; empty if none."""
+    files = [cast(JsonObject, item) for item in items_of(result.get("changed")) if isinstance(item, dict)]
+    reported: Any = result.get("changed_count")
+    count = max(len(files), reported if isinstance(reported, int) else 0)
+    if count == 0:
+        return ""
+    names = [_changed_name(file) for file in files[:NAMED_FILES]]
+    if count > len(names):
+        names.append(f"{count - len(names)} more")
+    return f"changed {counted(count, 'file', 'files')}: {', '.join(names)}"
+
+
+def warnings_of(result: JsonObject) -> list[str]:
+    """Return the warnings of a result, safe to print."""
+    return [shortened(str(warning), 500) for warning in items_of(result.get("warnings"))]
+
+
+def _changed_name(file: JsonObject) -> str:
+    # Quoted, so that one name cannot pass for two.
+    name, change = shortened(shlex.quote(str(file.get("path"))), 120), file.get("change")
+    return name if change == "changed" else f"{name} ({shortened(str(change), 20)})"
+
+
+def items_of(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

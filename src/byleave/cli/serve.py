@@ -19,23 +19,11 @@ from byleave.server.serving import serve as serve_until_stopped
 from byleave.settings import ServerSettings
 from byleave.telemetry import configured
 
-from .options import AsJson, Verbose, log_from, new_app
-from .process import on_stop, read_settings, run_long
+from .options import AsJson, Verbose, new_app
+from .process import in_loop, on_stop, read_settings, run_long, set_up_logging
 from .screen import put, put_json
 
 app = new_app()
-
-
-def serve_here(host: str, port: int, *, as_json: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
-    settings = read_settings(ServerSettings)
-    if not is_loopback(host) and "allowed_hosts" not in settings.model_fields_set:
-        raise ConfigurationError(
-            f"Listening on {host!r} lets other machines in, so it must be said which names this server answers to.",
-            hint="set BYLEAVE_ALLOWED_HOSTS=byleave.example.com, or listen on 127.0.0.1",
-        )
-    with configured(settings.telemetry, "byleave-server"):
-        run_long(_serve(settings, host, port, as_json=as_json))
 
 
 async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: bool) -> None:
@@ -61,8 +49,8 @@ async def _serve(settings: ServerSettings, host: str, port: int, *, as_json: boo
         serving.result()
 
 
-@app.command()
-def serve(
+@in_loop(app, run_long)
+async def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8477,
     as_json: AsJson = False,
@@ -78,5 +66,12 @@ def serve(
       BYLEAVE_HOME=/srv/byleave byleave serve --port 8477
       BYLEAVE_ALLOWED_HOSTS=byleave.example.com byleave serve --host 0.0.0.0
     """
-    log_from(logging.INFO, verbose=verbose)
-    serve_here(host, port, as_json=as_json)
+    set_up_logging(logging.INFO, verbose=verbose)
+    settings = read_settings(ServerSettings)
+    if not is_loopback(host) and "allowed_hosts" not in settings.model_fields_set:
+        raise ConfigurationError(
+            f"Listening on {host!r} lets other machines in, so it must be said which names this server answers to.",
+            hint="set BYLEAVE_ALLOWED_HOSTS=byleave.example.com, or listen on 127.0.0.1",
+        )
+    with configured(settings.telemetry, "byleave-server"):
+        await _serve(settings, host, port, as_json=as_json)

@@ -24,43 +24,6 @@ DAY = 24 * 3600
 DEFAULT_DAYS = 30
 
 
-def print_token(
-    user: str,
-    scopes: list[Scope],
-    *,
-    days: int | None,
-    seconds: int | None,
-    agent: str | None,
-    mode: AgentMode | None,
-    save: bool,
-    as_json: bool,
-) -> None:
-    """Print the token, and nothing else, on stdout."""
-    is_agents = agent is not None or mode is not None
-    wanted = list(dict.fromkeys(scopes)) or ([Scope.AGENT] if is_agents else list(DEFAULT_SCOPES))
-    if is_agents and Scope.AGENT not in wanted:
-        raise typer.BadParameter("--agent and --mode are for a token with the scope `agent`", param_hint="--scope")
-    for scope, never in ((Scope.APPROVE, "approves its own requests"), (Scope.EXECUTE, "executes its own calls")):
-        if Scope.AGENT in wanted and scope in wanted:
-            raise typer.BadParameter(
-                f"an agent never {never}, so `agent` and `{scope}` do not go together", param_hint="--scope"
-            )
-    if days is not None and seconds is not None:
-        raise typer.BadParameter("give --days or --seconds, not both", param_hint="--seconds")
-    lifetime = seconds if seconds is not None else (days if days is not None else DEFAULT_DAYS) * DAY
-    settings = read_settings(ServerSettings)
-    token = issue_token(settings, user, wanted, lifetime, agent=agent, mode=mode)
-    if as_json:
-        put_json({"token": token, "user": user, "scopes": [scope.value for scope in wanted], "seconds": lifetime})
-    else:
-        print(token, flush=True)
-    if save:
-        # Imported late: without --save a token needs nothing of the client, which is slow to load.
-        from byleave.client.identity import save_token
-
-        say(f"Saved in {save_token(settings.home, token)}.")
-
-
 @app.command()
 def token(
     user: Annotated[str, typer.Option(metavar="NAME", help="Whose token it is.")],
@@ -90,4 +53,26 @@ def token(
       byleave token --user alice
       byleave token --user alice --agent nightly --days 7
     """
-    print_token(user, scope or [], days=days, seconds=seconds, agent=agent, mode=mode, save=save, as_json=as_json)
+    is_agents = agent is not None or mode is not None
+    wanted = list(dict.fromkeys(scope or [])) or ([Scope.AGENT] if is_agents else list(DEFAULT_SCOPES))
+    if is_agents and Scope.AGENT not in wanted:
+        raise typer.BadParameter("--agent and --mode are for a token with the scope `agent`", param_hint="--scope")
+    for one, never in ((Scope.APPROVE, "approves its own requests"), (Scope.EXECUTE, "executes its own calls")):
+        if Scope.AGENT in wanted and one in wanted:
+            raise typer.BadParameter(
+                f"an agent never {never}, so `agent` and `{one}` do not go together", param_hint="--scope"
+            )
+    if days is not None and seconds is not None:
+        raise typer.BadParameter("give --days or --seconds, not both", param_hint="--seconds")
+    lifetime = seconds if seconds is not None else (days if days is not None else DEFAULT_DAYS) * DAY
+    settings = read_settings(ServerSettings)
+    made = issue_token(settings, user, wanted, lifetime, agent=agent, mode=mode)
+    if as_json:
+        put_json({"token": made, "user": user, "scopes": [one.value for one in wanted], "seconds": lifetime})
+    else:
+        print(made, flush=True)
+    if save:
+        # Imported late: without --save a token needs nothing of the client, which is slow to load.
+        from byleave.client.identity import save_token
+
+        say(f"Saved in {save_token(settings.home, made)}.")

@@ -8,10 +8,8 @@ A diff is bounded in lines and in time, whatever the files hold.
 import difflib
 import re
 import shlex
-import sys
-import termios
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +39,7 @@ from byleave.workspace.undo.restoring import path_of
 
 from .options import ExitCode, new_app
 from .process import existing_directory, read_settings
-from .screen import put, put_json, say, shortened, shown, wall_time
+from .screen import agreed, put, put_json, say, shortened, shown, wall_time
 
 app = new_app()
 
@@ -151,20 +149,12 @@ def _refuse(plan: Plan, *, partial: bool) -> None:
 
 
 def _agreed() -> bool:
-    if not sys.stdin.isatty():
-        raise CallerError("Nobody can be asked here; nothing was changed.", hint="--yes undoes without asking")
-    sys.stderr.write("Undo this, as shown above? [y/N] ")
-    sys.stderr.flush()
-    with suppress(termios.error):
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input typed before the question
     try:
-        answer = sys.stdin.readline()
+        refusal = "Nobody can be asked here; nothing was changed."
+        return agreed("Undo this, as shown above?", refusal=refusal, hint="--yes undoes without asking")
     except KeyboardInterrupt:
         say("\nNothing was changed.")
         raise
-    if not answer:  # the input was closed: end the line of the question
-        say("")
-    return answer.strip().lower() in ("y", "yes")
 
 
 # Display

@@ -10,21 +10,30 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
-from byleave.client import ClientConnection, ServerApi, connect_client
+from byleave.client.api import ServerApi
+from byleave.client.connection import ClientConnection, connect_client
+from byleave.client.tasks import cancel
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
 
-from .chat import Conversation, converse
-from .conversation import Terminal, TerminalTranscript
-from .options import AsJson, ExitCode, Verbose, log_from, new_app
+from .chat import Conversation, Terminal, TerminalTranscript, converse
+from .options import AgentsDir, AsJson, Verbose, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
-from .process import existing_directory, on_stop, read_settings, run_long
+from .process import (
+    existing_directory,
+    first_of,
+    in_loop,
+    read_settings,
+    run_long,
+    set_up_logging,
+    until_stopped,
+)
 from .screen import put_json, say
 from .token import DAY, DEFAULT_SCOPES
 
@@ -46,31 +55,15 @@ class _Server:
 
     async def __aenter__(self) -> Listening:
         try:
-            await _first(self._ready, self.task)
+            await first_of(self._ready, self.task)
         except BaseException:
-            await _end(self.task)  # also if we are stopped before it was ready
+            await cancel(self.task)  # also if we are stopped before it was ready
             raise
         return self._ready.result()
 
     async def __aexit__(self, *_: object) -> None:
         self._ready.result().stop()
         await asyncio.gather(self.task, return_exceptions=True)
-
-
-async def start_everything(directory: Path, *, port: int | None, with_chat: bool, as_json: bool) -> ExitCode:
-    """Run everything until stopped."""
-    workspace = existing_directory(directory)
-    stop = asyncio.Event()
-    with on_stop(stop.set):
-        working = asyncio.create_task(_up(workspace, port=port, with_chat=with_chat and not as_json, as_json=as_json))
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await _first(stopping, working)
-        finally:
-            await _end(stopping)
-            await _end(working)
-    say("Stopped.")
-    return ExitCode.OK
 
 
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
@@ -93,12 +86,12 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         client_settings = read_settings(ClientSettings, server_url=known_server.server_url, token=known_server.token)
         connection = await ends.enter_async_context(connect_client(client_settings, project.project_id, workspace))
         client = asyncio.create_task(connection.run(), name="byleave-client")
-        ends.push_async_callback(_end, client)
-        await _first(asyncio.create_task(connection.connected.wait()), client)
+        ends.push_async_callback(cancel, client)
+        await first_of(asyncio.create_task(connection.connected.wait()), client)
         _announce(connection, link, settings.model, as_json=as_json)
         talking = asyncio.create_task(_talk(api, project.project_id, with_chat=with_chat))
-        ends.push_async_callback(_end, talking)
-        await _first(talking, client, *([running] if running is not None else []))
+        ends.push_async_callback(cancel, talking)
+        await first_of(talking, client, *([running] if running is not None else []))
 
 
 async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
@@ -111,18 +104,6 @@ async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
     settings = read_settings(ClientSettings)
     async with Conversation(api, project_id, transcript, settings=settings, terminal=terminal) as conversation:
         await converse(conversation, terminal)
-
-
-async def _first(*tasks: "asyncio.Future[Any]") -> None:
-    """Wait for the first to end; raise its error."""
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-
-
-async def _end(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _announce(connection: ClientConnection, link: str | None, model: str, *, as_json: bool) -> None:
@@ -181,9 +162,9 @@ def _user() -> str:
         return "me"
 
 
-@app.command()
-def up(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory agents may work in.")] = Path(),
+@in_loop(app, run_long)
+async def up(
+    directory: AgentsDir = Path(),
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; left out: 8477 or a free one.")
     ] = None,
@@ -202,5 +183,7 @@ def up(
       byleave up ~/code/app
       byleave up --no-chat --port 9000
     """
-    log_from(logging.WARNING, verbose=verbose)
-    raise typer.Exit(run_long(start_everything(directory, port=port, with_chat=chat, as_json=as_json)))
+    set_up_logging(logging.WARNING, verbose=verbose)
+    workspace = existing_directory(directory)
+    await until_stopped(_up(workspace, port=port, with_chat=chat and not as_json, as_json=as_json))
+    say("Stopped.")

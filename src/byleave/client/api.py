@@ -18,8 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self, TypeVar, get_args
+from typing import NamedTuple, Self, TypeVar, get_args
 from urllib.parse import quote
 
 import aiohttp
@@ -73,7 +72,8 @@ from byleave.protocol.executions import (
     ToolResponse,
 )
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
-from byleave.protocol.overview import PolicyDeclaration, SignInLink
+from byleave.protocol.overview import PolicyDeclaration
+from byleave.protocol.sign_in import SignInLink
 from byleave.protocol.tools import ToolCatalogue
 
 from .identity import TOKEN_HINT
@@ -149,28 +149,12 @@ BadFrame = Callable[[Frame], None]
 _KINDS = frozenset(event.model_fields["kind"].default for event in get_args(get_args(FeedEvent)[0]))
 
 
-class Server(Protocol):
-    """The part of `ServerApi` that a stream needs."""
-
-    server_url: str
-    met: bool
-
-    @property
-    def session(self) -> aiohttp.ClientSession: ...
-
-    async def resolved(self, url: URL) -> URL: ...
-
-    def unreachable(self, error: BaseException) -> UnreachableError: ...
-
-    async def problem(self, response: aiohttp.ClientResponse) -> ByleaveError: ...
-
-    def foreign(self, status: int, error: ByleaveError) -> ByleaveError: ...
-
-
 class FeedStream:
     """A connection to a feed. Enter it, then iterate; or only iterate, and it opens and closes itself."""
 
-    def __init__(self, api: Server, url: URL, headers: dict[str, str], on_bad_frame: BadFrame | None = None) -> None:
+    def __init__(
+        self, api: "ServerApi", url: URL, headers: dict[str, str], on_bad_frame: BadFrame | None = None
+    ) -> None:
         self._api = api
         self._url = url
         self._headers = headers
@@ -205,9 +189,7 @@ class FeedStream:
         self._response = response
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._response is not None:
             # Close instead of release: a stream has no end to read before the connection could be reused.
             self._response.close()
@@ -313,9 +295,7 @@ class ServerApi:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -424,13 +404,11 @@ class ServerApi:
         return await self._post(f"{_project(project_id)}/tools/results", body, BatchAck, REPORT_SECONDS)
 
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None:
-        path = f"{_project(project_id)}/tools/{_part(tool_id)}/output"
-        await self._send("POST", path, {}, chunk.model_dump_json().encode(), ANSWER_SECONDS)
+        await self._tell(f"{_project(project_id)}/tools/{_part(tool_id)}/output", chunk)
 
     async def post_queued(self, project_id: str, report: QueueReport) -> None:
         """Report the calls that are queued here."""
-        path = f"{_project(project_id)}/tools/queued"
-        await self._send("POST", path, {}, report.model_dump_json().encode(), ANSWER_SECONDS)
+        await self._tell(f"{_project(project_id)}/tools/queued", report)
 
     async def begin(self, project_id: str, tool_id: str) -> Begun:
         """Begin a call that was queued here."""
@@ -438,19 +416,15 @@ class ServerApi:
 
     async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None:
         """Report the files that a call would run."""
-        path = f"{_project(project_id)}/tools/{_part(tool_id)}/inspection"
-        await self._send("POST", path, {}, inspection.model_dump_json().encode(), ANSWER_SECONDS)
+        await self._tell(f"{_project(project_id)}/tools/{_part(tool_id)}/inspection", inspection)
 
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
         """Report the preview or the result of an undo."""
-        path = f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report"
-        body = report.model_dump_json().encode()
-        await self._send("POST", path, {}, body, ANSWER_SECONDS)
+        await self._tell(f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report", report)
 
     async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
         """Declare this machine's rules; they replace those declared before."""
-        path = f"{_project(project_id)}/policy"
-        await self._send("PUT", path, {}, declaration.model_dump_json().encode(), ANSWER_SECONDS)
+        await self._tell(f"{_project(project_id)}/policy", declaration, method="PUT")
 
     # The feed
 
@@ -472,26 +446,18 @@ class ServerApi:
             query = {"client": self.client_id}
             query |= {"workspace": workspace} if workspace is not None else {}
             query |= {"isolation": isolation} if isolation is not None else {}
-        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
-        if executes:
-            headers["Byleave-Looks"] = LOOKS_AT_WRITES
-        if last_event_id is not None:
-            headers["Last-Event-ID"] = str(last_event_id)
-        return FeedStream(self, self._url(f"{_project(project_id)}/chat/stream", query), headers, on_bad_frame)
+        headers = {"Byleave-Looks": LOOKS_AT_WRITES} if executes else {}
+        url = self._url(f"{_project(project_id)}/chat/stream", query)
+        return FeedStream(self, url, headers | _feed_headers(last_event_id), on_bad_frame)
 
     def feed_at(self, path: str, last_event_id: str | None) -> FeedStream:
         """Return a feed by path and query, for a program that reads frames itself."""
-        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
-        if last_event_id is not None:
-            headers["Last-Event-ID"] = last_event_id
-        return FeedStream(self, self._url(path, {}), headers)
+        return FeedStream(self, self._url(path, {}), _feed_headers(last_event_id))
 
     def tool_stream(self, tool_id: str, last_event_id: int | None = None) -> FeedStream:
         """Return the feed of one call, from its beginning or after `last_event_id`."""
-        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
-        if last_event_id is not None:
-            headers["Last-Event-ID"] = str(last_event_id)
-        return FeedStream(self, self._url(f"/my/tools/{_part(tool_id)}/stream", {}), headers)
+        url = self._url(f"/my/tools/{_part(tool_id)}/stream", {})
+        return FeedStream(self, url, _feed_headers(last_event_id))
 
     # Requests
 
@@ -510,6 +476,10 @@ class ServerApi:
     ) -> Answer:
         data = body.model_dump_json().encode() if isinstance(body, BaseModel) else body
         return self._read(answer, await self._send("POST", path, {}, data, seconds))
+
+    async def _tell(self, path: str, body: BaseModel, *, method: str = "POST") -> None:
+        """Send a body that has no answer."""
+        await self._send(method, path, {}, body.model_dump_json().encode(), ANSWER_SECONDS)
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
@@ -657,6 +627,11 @@ def _is_this_machine(host: str) -> bool:
         return any(loopback_numbers(str(found[4][0])) for found in socket.getaddrinfo(host, None))
     except OSError:
         return False  # the proxy may be able to resolve it
+
+
+def _feed_headers(last_event_id: int | str | None) -> dict[str, str]:
+    headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+    return headers if last_event_id is None else {**headers, "Last-Event-ID": str(last_event_id)}
 
 
 def _project(project_id: str) -> str:

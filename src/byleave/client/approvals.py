@@ -3,13 +3,17 @@
 One question is asked at a time, in order of arrival. An answer is posted with the digest that was shown; if that
 fails, it is kept and sent again while its question is open, and the person hears if the server never confirmed it. No
 answer, a late answer, a closed terminal or a closing client never become an approval: they post nothing at all.
+Nothing here draws: an unattended client never loads terminal code (`prompts`).
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
+from byleave.gate import safe_text
 from byleave.gate.policy.grants import text_of
 from byleave.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
 from byleave.protocol.changes import WriteChange
@@ -23,12 +27,52 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantPreview, GrantRule, GrantTerms
-from byleave.protocol.states import ApprovalStatus, RiskLevel
+from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import moment, now
 
 from .log import log
-from .outbox import Link, pause
-from .questions import Answer, ApprovalPrompt, Question, approved_by_text, span_words, uses_words
+from .outbox import Link
+from .tasks import Tasks, cancel, pause
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A person's decision."""
+
+    allow: bool
+    reason: str | None = None
+    scope: ApprovalScope = ApprovalScope.ONCE
+    terms: GrantTerms | None = None
+    """Set for a scope wider than this call."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """An approval to ask for. `closed` gets a sentence if it ends without an answer from here."""
+
+    event: ApprovalRequested
+    closed: asyncio.Future[str]
+    until: float
+    """On the loop's clock."""
+    preview: Callable[[GrantRule], Awaitable[GrantPreview]] | None = None
+    """Previews a rule on past calls, on the server."""
+    whole: Callable[[bool], Awaitable[str]] | None = None
+    """Returns the whole call if the question shows a part; with True, unmasked."""
+    change: Callable[[], Awaitable[WriteChange]] | None = None
+    """Returns the effect of a write on its file."""
+
+
+class ApprovalPrompt(Protocol):
+    """Asks a person, one question at a time."""
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Return the answer; None if there was none."""
+        ...
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence to the person."""
+        ...
+
 
 HISTORY = 200
 TRY_AGAIN_SECONDS = 15.0
@@ -75,7 +119,7 @@ class ApprovalDesk:
         self._pending: dict[str, PendingApproval] = {}
         self._over: deque[PastApproval] = deque(maxlen=HISTORY)
         self._asker: asyncio.Task[None] | None = None
-        self._posts: set[asyncio.Task[None]] = set()
+        self._posts = Tasks()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -120,7 +164,7 @@ class ApprovalDesk:
             self._timer = None
         for waiting in self._pending.values():
             if waiting.answer is not None and not waiting.posting:
-                self._post_soon(waiting)
+                self._posts.spawn(self._post(waiting))
 
     async def close(self) -> None:
         """Cancel the timers and close all questions here; they stay open for others. Nothing is approved."""
@@ -128,10 +172,8 @@ class ApprovalDesk:
             self._end(approval_id, ApprovalStatus.REJECTED, None)
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in (self._asker, *self._posts) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._asker)
+        await self._posts.close()
 
     # Timers
 
@@ -193,11 +235,6 @@ class ApprovalDesk:
         finally:
             self._asker = None
 
-    def _post_soon(self, waiting: PendingApproval) -> None:
-        task = asyncio.get_running_loop().create_task(self._post(waiting))
-        self._posts.add(task)
-        task.add_done_callback(self._posts.discard)
-
     async def _post(self, waiting: PendingApproval) -> None:
         """Post an answer, with retries; on failure keep it while the question is open."""
         approval_id = waiting.event.approval_id
@@ -218,7 +255,9 @@ class ApprovalDesk:
                         await asyncio.sleep(pause(attempt))
                 except ConflictError as error:
                     waiting.answer = None
-                    self._end(approval_id, _status(error.state), "somebody faster")
+                    known = error.state.lower() in list(ApprovalStatus)
+                    status = ApprovalStatus(error.state.lower()) if known else ApprovalStatus.CANCELLED
+                    self._end(approval_id, status, "somebody faster")
                     self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
                     return
                 except CallerError as error:
@@ -306,31 +345,17 @@ def granted_sentence(terms: GrantTerms, released: int) -> str:
     what = "everything that does not always ask" if terms.rule is None else text_of(terms.rule).rstrip(".")
     seconds = terms.expires_in_seconds or 0
     until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime("%H:%M")
-    released_text = {0: "", 1: " 1 call that waited went with it."}.get(
-        released, f" {released} calls that waited went with it."
-    )
+    calls = "1 call" if released == 1 else f"{released} calls"
+    released_text = f" {calls} that waited went with it." if released else ""
     return (
         f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
         f"({span_words(seconds)}).{released_text} `byleave grants` lists it, `byleave grants revoke` takes it back."
     )
 
 
-def _status(state: str) -> ApprovalStatus:
-    try:
-        return ApprovalStatus(state.lower())
-    except ValueError:
-        return ApprovalStatus.CANCELLED
-
-
 def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
     """Return the sentence shown at the prompt when a question ends."""
-    by = (
-        f" {approved_by_text(decided_by)}"
-        if decided_by and ":" in decided_by
-        else f" by {decided_by}"
-        if decided_by
-        else ""
-    )
+    by = "" if not decided_by else f" {approved_by_text(decided_by) if ':' in decided_by else f'by {decided_by}'}"
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."
@@ -340,3 +365,44 @@ def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
             return "Nobody answered in time; nothing was run."
         case _:
             return "This question is no longer open."
+
+
+def span_words(seconds: float) -> str:
+    """Format a duration in its largest fitting unit: `45 seconds`, `30 minutes`, `8 hours`."""
+    whole = max(0, round(seconds))
+    for unit, one in ((3600, "hour"), (60, "minute")):
+        if whole >= 2 * unit or whole == unit:
+            return f"{round(whole / unit)} {one if round(whole / unit) == 1 else one + 's'}"
+    return f"{whole} second{'' if whole == 1 else 's'}"
+
+
+def uses_words(uses: int | None) -> str:
+    """Format a limit of uses."""
+    return "as often as wanted" if uses is None else "once" if uses == 1 else f"at most {uses} times"
+
+
+def approved_by_text(
+    actor: str | None, *, user_id: str | None = None, grants: Mapping[str, str] | None = None
+) -> str | None:
+    """Describe the person or rule that let a call run, safe to print; None if nothing did.
+
+    `user_id` is the reader; `grants` holds the texts of known grants.
+    """
+    kind, _, name = (actor or "").partition(":")
+    shown = safe_text(name)
+    match kind:
+        case "":
+            return None
+        case "person":
+            return "by your answer" if name == user_id else f"by {shown}"
+        case "grant":
+            text = (grants or {}).get(name)
+            return f"by grant {shown}" + (f" ({safe_text(text).rstrip('.')})" if text else "")
+        case "rule":
+            return f"by rule {shown}"
+        case "mode":
+            return f"by mode {shown}, unasked"
+        case "risk":
+            return f"unasked, {shown}"
+        case _:
+            return f"by {safe_text(actor or '')}"

@@ -12,6 +12,7 @@ files still hold what was shown, as it starts the command. Nothing here runs a t
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 from byleave.gate import Gate, Judgement, mask_text
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
@@ -32,24 +33,25 @@ from byleave.protocol.wire import JsonObject, moment, steady
 from byleave.workspace import DriftedError, Workspace
 
 from .log import log
-from .outbox import Link, pause
+from .outbox import Link
+from .tasks import cancel, pause
 
 AT_ONCE = 8
 WAITING = 1000
 """Further requests are dropped; the server asks again."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Inspector:
     """Inspects files for one project and workspace."""
 
-    def __init__(self, *, project_id: str, workspace: Workspace, gate: Gate, link: Link, tries: int) -> None:
-        self._project_id = project_id
-        self._workspace = workspace
-        self._gate = gate
-        self._link = link
-        self._tries = tries
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+    project_id: str
+    workspace: Workspace
+    gate: Gate
+    link: Link
+    tries: int
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])
 
     def request(self, event: InspectionRequested) -> None:
         """Answer in the background, unless the same request is being answered."""
@@ -65,10 +67,7 @@ class Inspector:
 
     async def close(self) -> None:
         """Stop inspecting; nobody waits for a missing answer."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*self._tasks.values())
 
     async def _answer(self, event: InspectionRequested) -> None:
         async with self._places:
@@ -79,28 +78,28 @@ class Inspector:
         judgement = await self._judge(event.tool_name, event.tool_params)
         verdict, params = judgement.verdict, judgement.params
         if not verdict.refused and params is not None and judgement.tool_name == "write_file":
-            if self._gate.rules.policy.has_rules:
+            if self.gate.rules.policy.has_rules:
                 # Rules match names only: a link must also pass the rules of its target.
-                real = await self._workspace.under_real_names(params)
+                real = await self.workspace.under_real_names(params)
                 verdict = verdict if real == params else (await self._judge(event.tool_name, real)).verdict
             if not verdict.refused:
-                return await self._workspace.inspect_write(params["path"])
+                return await self.workspace.inspect_write(params["path"])
         if verdict.refused or judgement.command is None:
             return Inspection(files=[], problem=f"Refused on this machine: {mask_text(verdict.message)}"[:400])
-        return await self._workspace.inspect(judgement.command)
+        return await self.workspace.inspect(judgement.command)
 
     async def _judge(self, tool_name: str, params: JsonObject) -> Judgement:
-        isolation = await asyncio.to_thread(lambda: self._workspace.isolation)
-        root = str(self._workspace.root)
-        return self._gate.judge(tool_name, params, workspace=root, isolated=isolation.isolated)
+        isolation = await asyncio.to_thread(lambda: self.workspace.isolation)
+        root = str(self.workspace.root)
+        return self.gate.judge(tool_name, params, workspace=root, isolated=isolation.isolated)
 
     async def _post(self, tool_id: str, inspection: Inspection) -> None:
-        for attempt in range(self._tries):
+        for attempt in range(self.tries):
             try:
-                await self._link.post_inspection(self._project_id, tool_id, inspection)
+                await self.link.post_inspection(self.project_id, tool_id, inspection)
             except UnreachableError as error:
                 log.warning("inspection not delivered", tool_id=tool_id, attempt=attempt + 1, error=error.message)
-                if attempt + 1 < self._tries:
+                if attempt + 1 < self.tries:
                     await asyncio.sleep(pause(attempt))
             except ByleaveError as error:
                 log.warning("inspection not accepted", tool_id=tool_id, error=error.message)

@@ -8,8 +8,8 @@ connection ends with a clear error, because a retry would not help. Everything e
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from byleave.policy_files import LoadedPolicy, load_policy, machine_gate
@@ -30,12 +30,12 @@ from byleave.settings import ClientSettings
 from byleave.workspace import Workspace
 
 from .api import Frame, ServerApi
+from .approvals import ApprovalPrompt
 from .handler import ExecutionObserver, ToolHandler
 from .identity import TOKEN_HINT, client_directory, load_token, open_identity
 from .journal import Journal
 from .log import log
-from .outbox import pause
-from .questions import ApprovalPrompt
+from .tasks import cancel, pause
 from .undo import Undoer, UndoIntents
 
 FIRST_PAUSE_SECONDS = 0.2
@@ -48,48 +48,38 @@ OnConnection = Callable[[UnreachableError | None], None]
 """Called with None when the feed opens, and with the error when it could not be opened or broke."""
 
 
+@dataclass(eq=False, kw_only=True)
 class ClientConnection:
     """A workspace connected to a project of a server."""
 
-    def __init__(
-        self,
-        *,
-        project_id: str,
-        workspace: Workspace,
-        api: ServerApi,
-        handler: ToolHandler,
-        journal: Journal,
-        rules: LoadedPolicy,
-        interactive: bool = False,
-        on_event: OnEvent | None = None,
-        on_connection: OnConnection | None = None,
-        on_undone: Callable[[UndoPlan, str], None] | None = None,
-    ) -> None:
-        self.project_id = project_id
-        self.workspace = workspace
-        self.api = api
-        self.handler = handler
-        self.rules = rules
-        """This machine's rules, as read at the start."""
-        self.connected = asyncio.Event()
-        """Set while the feed is open."""
+    project_id: str
+    workspace: Workspace
+    api: ServerApi
+    handler: ToolHandler
+    journal: Journal
+    rules: LoadedPolicy
+    """This machine's rules, as read at the start."""
+    interactive: bool
+    on_event: OnEvent | None
+    on_connection: OnConnection | None
+    on_undone: InitVar[Callable[[UndoPlan, str], None] | None]
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the feed is open."""
+    _last_event_id: int | None = None
+    _failures: int = 0
+    _catch_up_task: asyncio.Task[None] | None = None
+    _preparing: asyncio.Task[None] | None = None
+
+    def __post_init__(self, on_undone: Callable[[UndoPlan, str], None] | None) -> None:
         self.undoer = Undoer(
-            project_id=project_id,
+            project_id=self.project_id,
             client_id=self.client_id,
-            desk=workspace.undoing,
-            link=api,
-            forget=handler.forget_reads,
-            intents=UndoIntents(journal.directory),
+            desk=self.workspace.undoing,
+            link=self.api,
+            forget=self.handler.forget_reads,
+            intents=UndoIntents(self.journal.directory),
             on_done=on_undone,
         )
-        self._journal = journal
-        self._interactive = interactive
-        self._on_event = on_event
-        self._on_connection: OnConnection = on_connection or _ignore
-        self._last_event_id: int | None = None
-        self._failures = 0
-        self._catch_up_task: asyncio.Task[None] | None = None
-        self._preparing: asyncio.Task[None] | None = None
 
     @property
     def client_id(self) -> str:
@@ -98,14 +88,12 @@ class ClientConnection:
     @property
     def unsent(self) -> int:
         """Results that the server has not received."""
-        return len(self._journal.unsent)
+        return len(self.journal.unsent)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def run(self) -> None:
@@ -118,10 +106,10 @@ class ClientConnection:
             try:
                 await self._serve(isolation.backend)
                 log.info("stream ended by the server", server=self.api.server_url)
-                self._on_connection(UnreachableError("The server ended the connection."))
+                self._tell(UnreachableError("The server ended the connection."))
             except UnreachableError as error:
                 log.warning("not connected", error=error.message)
-                self._on_connection(error)
+                self._tell(error)
             finally:
                 self.connected.clear()
             if loop.time() - began > GOOD_SECONDS:
@@ -131,17 +119,21 @@ class ClientConnection:
             log.debug("reconnecting", seconds=round(seconds, 2))
             await asyncio.sleep(seconds)
 
+    def _tell(self, problem: UnreachableError | None) -> None:
+        if self.on_connection is not None:
+            self.on_connection(problem)
+
     async def close(self) -> None:
         """Stop everything that runs for this connection, in order."""
         self.connected.clear()
-        await self._cancel_catch_up()
+        await cancel(self._catch_up_task)
         await self.undoer.close()
         await self.handler.dispose()
         await self.api.close()
         if self._preparing is not None:
             await asyncio.gather(self._preparing, return_exceptions=True)
         await self.workspace.close()
-        self._journal.close()
+        self.journal.close()
 
     async def _serve(self, backend: str) -> None:
         await self._declare()
@@ -157,16 +149,16 @@ class ClientConnection:
             if stream.server_time is not None:
                 self.handler.set_server_time(stream.server_time)
             self.connected.set()
-            self._on_connection(None)
+            self._tell(None)
             log.info("connected", server=self.api.server_url, project=self.project_id, again=self._failures > 0)
-            await self._cancel_catch_up()
+            await cancel(self._catch_up_task)
             self._catch_up_task = asyncio.create_task(self._catch_up())
             async for number, event in stream:
                 self._failures = 0
                 self._dispatch(event)
                 self._last_event_id = number
-                if self._on_event is not None:
-                    self._on_event(number, event)
+                if self.on_event is not None:
+                    self.on_event(number, event)
 
     async def _declare(self) -> None:
         """Declare the rules on each connection, even if there are none: earlier declarations must not persist."""
@@ -202,18 +194,12 @@ class ClientConnection:
             await self.handler.outbox.resend()
             self.handler.approvals.resend()
             await self.undoer.resend()
-            if self._interactive:
+            if self.interactive:
                 known = self.handler.pending_approvals
                 waiting = (await self.api.approvals()).approvals
                 self.handler.approvals.settle(waiting, known=known, server_ahead=self.handler.server_ahead)
         except ByleaveError as error:
             log.warning("could not catch up", error=error.message)
-
-    async def _cancel_catch_up(self) -> None:
-        if self._catch_up_task is not None:
-            self._catch_up_task.cancel()
-            await asyncio.gather(self._catch_up_task, return_exceptions=True)
-            self._catch_up_task = None
 
     def _bad_frame(self, frame: Frame) -> None:
         """Fail a signal that cannot be read at once, instead of at its deadline: it is still somebody's call."""
@@ -228,9 +214,6 @@ class ClientConnection:
                 self.handler.handle_unreadable_signal(tool_id)
             case _:
                 pass
-
-
-def _ignore(_: UnreachableError | None) -> None: ...
 
 
 def connect_client(

@@ -51,6 +51,7 @@ from .identity import exchange_link
 from .local_calls import run_here
 from .log import log
 from .outbox import Stream
+from .tasks import Tasks, cancel
 
 MAX_HEADER_BYTES = 4096
 MAX_BODY_BYTES = 256 * 1024 * 1024
@@ -81,21 +82,17 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._gone = False
 
     async def serve(self, handle: Handler) -> None:
         """Answer requests until the other end closes; then cancel unfinished ones."""
         try:
             while (message := await self._read()) is not _END:
-                task = asyncio.create_task(self._answer(handle, message))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.spawn(self._answer(handle, message))
         finally:
             self._gone = True
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.close()
 
     def notify(self, method: str, params: Any) -> None:
         """Send a notification. Never raises: the listener may have closed."""
@@ -268,9 +265,7 @@ class Engine:
             if serving.done():
                 serving.result()  # raises what broke the channel
         finally:
-            for task in (serving, stopping):
-                task.cancel()
-            await asyncio.gather(serving, stopping, return_exceptions=True)
+            await cancel(serving, stopping)
             await self._leave_workspace()
             await self._leave_server()
 
@@ -341,9 +336,7 @@ class Engine:
     async def _leave_server(self) -> None:
         feeds = [*self._feeds.values()]
         self._feeds.clear()
-        for task in feeds:
-            task.cancel()
-        await asyncio.gather(*feeds, return_exceptions=True)
+        await cancel(*feeds)
         api, self._api, self._token = self._api, None, ""
         if api is not None:
             await api.close()
@@ -365,10 +358,7 @@ class Engine:
         return messages.Nothing()
 
     async def _close_feed(self, request: messages.FeedRef) -> WireModel:
-        task = self._feeds.pop(request.feed, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancel(self._feeds.pop(request.feed, None))
         return messages.Nothing()
 
     async def _read_feed(self, api: ServerApi, request: messages.OpenFeed) -> None:
@@ -431,10 +421,7 @@ class Engine:
     async def _close_workspace(self) -> None:
         connection, self._connection = self._connection, None
         running, self._running = self._running, None
-        ending = [*self._own_calls, *([] if running is None else [running])]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await cancel(*self._own_calls, running)
         if connection is not None:
             await connection.close()
         self._state, self._isolation = "none", None
@@ -527,7 +514,8 @@ class Engine:
                     return messages.Undone(
                         message=answer.message, undo_id=answer.undo_id or self._undoing[request.tool_id]
                     )
-            return await self._carry_out_here(connection, request)
+            _, undo_id = await self._undo_here(connection, request.tool_id, request.plan, partial=request.partial)
+            return messages.Undone(message=NOTHING_TO_UNDO if undo_id is None else UNRECORDED, undo_id=undo_id)
         except ByleaveError:
             # The answer was lost or late, but the undo was carried out.
             done = self._undoing[request.tool_id]
@@ -536,10 +524,6 @@ class Engine:
             return messages.Undone(message="Undone.", undo_id=done)
         finally:
             del self._undoing[request.tool_id]
-
-    async def _carry_out_here(self, connection: ClientConnection, request: messages.CarryOut) -> messages.Undone:
-        _, undo_id = await self._undo_here(connection, request.tool_id, request.plan, partial=request.partial)
-        return messages.Undone(message=NOTHING_TO_UNDO if undo_id is None else UNRECORDED, undo_id=undo_id)
 
     async def _bring_back(self, request: messages.CallRef) -> WireModel:
         """Undo an undo. Only this machine knows of it."""

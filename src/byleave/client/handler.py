@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,13 +43,13 @@ from byleave.protocol.wire import JsonObject, steady
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
 
-from .approvals import ApprovalDesk, PastApproval
+from .approvals import ApprovalDesk, ApprovalPrompt, PastApproval
 from .cache import ReadCache
 from .checks import TOO_LATE, Inspector, SignalChecks, bound_of
 from .journal import Journal
 from .log import bind_ids, log
 from .outbox import Ending, Link, LiveOutput, Outbox, Stream, ending
-from .questions import ApprovalPrompt
+from .tasks import Tasks, cancel
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 MOMENT_SECONDS = 0.5
@@ -139,9 +138,7 @@ class QueueReports:
 
     async def close(self) -> None:
         """Stop reporting."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
     async def _report(self) -> None:
         failures = 0
@@ -257,7 +254,8 @@ class ToolHandler:
         self._active: dict[str, ActiveExecution] = {}
         self._idle = asyncio.Event()
         self._idle.set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
+        """Executions and reports; closing waits for them."""
         self._history: deque[ClientResult] = deque(maxlen=HISTORY)
         self._reported: deque[str] = deque(maxlen=HISTORY)
         """Calls whose results are not yet acknowledged on the feed."""
@@ -388,18 +386,14 @@ class ToolHandler:
             self._cancel(tool_id, "The client was closed while this ran; part of its effect may remain.")
         # Wait for the processes, however long it takes: none may outlive the client.
         await self._idle.wait()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await self._tasks.close(LAST_POST_SECONDS)
         await self.outbox.close()
 
     # Concurrency and order (C3)
 
     def _start(self, event: ExecutionSignal) -> None:
         self._idle.clear()
-        self._active[event.tool_id] = ActiveExecution(event, self._spawn(self._execute(event)))
+        self._active[event.tool_id] = ActiveExecution(event, self._tasks.spawn(self._execute(event)))
 
     def _enqueue(self, event: ExecutionSignal) -> None:
         try:
@@ -410,15 +404,6 @@ class ToolHandler:
             self._queued_at[event.tool_id] = telemetry.clock()
             self._reports.added()
             log.info("queued", tool_id=event.tool_id, waiting=len(self._queue))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._keep(asyncio.get_running_loop().create_task(work))
-
-    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """Hold a task until it ends; closing waits for it."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def _release(self, tool_id: str) -> None:
         del self._active[tool_id]
@@ -443,7 +428,7 @@ class ToolHandler:
 
     def _fail(self, tool_id: str, tool_name: str, error: ByleaveError) -> None:
         """Report a call that never ran."""
-        self._spawn(self._report(ending(tool_id, tool_name, error), durable=False))
+        self._tasks.spawn(self._report(ending(tool_id, tool_name, error), durable=False))
 
     # Execution
 
@@ -550,7 +535,7 @@ class ToolHandler:
         finally:
             rest = None if live is None else live.stop()
             if rest is not None:
-                self._keep(rest)
+                self._tasks.hold(rest)
 
     async def _report(self, end: Ending, *, durable: bool) -> None:
         body = end.report()

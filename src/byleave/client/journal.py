@@ -126,7 +126,7 @@ class Journal:
         try:
             if len(report) > SPOOL_BYTES:
                 name = f"{hashlib.sha256(tool_id.encode()).hexdigest()}.json"
-                await asyncio.to_thread(lambda: os.close(_write_file(self._spool / name, report)))
+                await asyncio.to_thread(lambda: os.close(write_private(self._spool / name, report)))
                 unsent = Unsent(None, name)
             line = _done_line(tool_id, unsent)
             self._append(line)
@@ -214,7 +214,7 @@ class Journal:
 
     def _sync_entry(self) -> None:
         if not self._entry_synced:
-            _sync_directory(self._path.parent)
+            sync_directory(self._path.parent)
             self._entry_synced = True
 
     def _compact(self) -> None:
@@ -230,7 +230,7 @@ class Journal:
             line = _done_line(tool_id, report)
             unsent[tool_id] = report._replace(line=(len(content), len(line)))
             content += line
-        fresh = _write_file(draft, content)
+        fresh = write_private(draft, content)
         try:
             draft.replace(self._path)
         except OSError:
@@ -265,7 +265,7 @@ class Journal:
             )
             # On disk before the journal is whole again: the old id with a whole journal would be trusted.
             forget_identity(self.directory)
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             self._acting.clear()
             self._unsent.clear()
         for tool_id in list(self._acting):
@@ -377,7 +377,7 @@ def _failed(error: str, error_type: ErrorType) -> bytes:
     return report.model_dump_json().encode()
 
 
-def _write_file(path: Path, content: bytes | bytearray) -> int:
+def write_private(path: Path, content: bytes | bytearray) -> int:
     """Write a private file and sync it; return its descriptor, positioned at the end."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -391,7 +391,7 @@ def _write_file(path: Path, content: bytes | bytearray) -> int:
     return descriptor
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

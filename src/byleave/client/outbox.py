@@ -9,11 +9,10 @@ waited for, because the result holds it all.
 
 import asyncio
 import contextlib
-import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -41,9 +40,8 @@ from byleave.workspace import Unfinished
 
 from .journal import Journal
 from .log import log
+from .tasks import Tasks, pause
 
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 5.0
 TRY_AGAIN_SECONDS = 15.0
 GATHER_SECONDS = 1.0
 """A report waits at most this long to leave together with others."""
@@ -60,33 +58,17 @@ class Link(Protocol):
     """Interface to the server; `ServerApi` implements it."""
 
     async def post_result(self, project_id: str, tool_id: str, report: bytes) -> ResultAck: ...
-
     async def post_results(self, project_id: str, reports: Mapping[str, bytes]) -> BatchAck: ...
-
     async def post_output(self, project_id: str, tool_id: str, chunk: OutputChunk) -> None: ...
-
     async def post_queued(self, project_id: str, report: QueueReport) -> None: ...
-
     async def begin(self, project_id: str, tool_id: str) -> Begun: ...
-
     async def post_inspection(self, project_id: str, tool_id: str, inspection: Inspection) -> None: ...
-
     async def get_tool(self, tool_id: str) -> Execution: ...
-
     async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer: ...
-
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
-
     async def whole_call(self, approval_id: str, *, reveal: bool = False) -> WholeCall: ...
-
     async def change(self, approval_id: str) -> WriteChange: ...
-
     async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview: ...
-
-
-def pause(attempt: int, first: float = FIRST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS) -> float:
-    """Return the seconds before the next try: doubling, with jitter so that clients do not all retry at once."""
-    return min(longest, first * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 class Outbox:
@@ -101,7 +83,7 @@ class Outbox:
         self._posting = False
         """True while a small report is on its way: others wait to leave together."""
         self._ready: dict[str, tuple[bytes, asyncio.Future[bool]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, tool_id: str, body: bytes | None = None) -> bool:
@@ -165,7 +147,7 @@ class Outbox:
             if alone:
                 self._posting = bool(self._ready)
                 if self._ready:
-                    self._spawn(self._post_ready())
+                    self._tasks.spawn(self._post_ready())
 
     async def _post_ready(self) -> None:
         """Post the reports that have gathered, until none is left."""
@@ -200,7 +182,7 @@ class Outbox:
     def again(self, tool_id: str) -> None:
         """Send the kept report of one call, in the background."""
         if self._journal.report(tool_id) is not None and tool_id not in self._sending:
-            self._spawn(self._resend([tool_id]))
+            self._tasks.spawn(self._resend([tool_id]))
 
     async def resend(self) -> None:
         """Send all kept reports, oldest first; stop at the first failure."""
@@ -210,9 +192,7 @@ class Outbox:
         """Stop sending; unsent reports stay in the journal."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _resend(self, tool_ids: list[str]) -> None:
         for tool_id in tool_ids:
@@ -228,12 +208,7 @@ class Outbox:
 
     def _try_again(self) -> None:
         self._timer = None
-        self._spawn(self.resend())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self.resend())
 
 
 class LiveOutput:

@@ -3,18 +3,23 @@
 Every field is escaped again here, whatever the server did, and foreign text has a mark before each line and before each
 row on which a line goes on, so that it cannot pass for ours. Nothing is left out without saying how to see it. Diffs
 are bounded: the common beginning and end are skipped, and a middle too long to compare is shown as removed and added.
+A person types a grant's rule, expiry and number of uses; a line that cannot be parsed is an error, never a guess,
+because a mistyped rule must not become a wider one.
 """
 
 import asyncio
 import contextlib
 import difflib
 import os
+import re
+import shlex
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
@@ -28,6 +33,7 @@ from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
     EVERYTHING_WARNING,
+    LONGEST_GRANT_SECONDS,
     GrantPreview,
     GrantRule,
     GrantTerms,
@@ -35,13 +41,14 @@ from byleave.protocol.grants import (
 )
 from byleave.protocol.states import ApprovalScope, RiskLevel
 
-from .questions import Answer, Question, read_rule, read_span, read_uses, rule_line, span_words, uses_words
+from .approvals import Answer, Question, span_words, uses_words
 
 DIFFERENCE_LINES = 40
 SHOWN_CHARACTERS = 400
 COMPARED_LINES = 1000
 """Above this many differing lines on a side, diffing takes too long for a terminal."""
 CONTEXT = 3
+_HUNK = re.compile(r"^@@ -(\d+).* \+(\d+).*")
 _STYLES = {"+": "green", "-": "red", "@": "dim"}
 MARK = "  | "
 CONTINUED = "  |>"
@@ -53,7 +60,7 @@ def difference_lines(change: WriteChange) -> Iterator[Text]:
     shown = change.change
     if shown.note is not None:
         yield Text.assemble(("  note: ", "dim"), safe_text(shown.note))
-    if shown.after is None or (shown.before is None and shown.kind is not ChangeKind.CREATE):
+    if not shows_after(change):
         return
     title = "new file" if shown.kind is ChangeKind.CREATE else "difference"
     lines = _unified(shown)
@@ -93,16 +100,10 @@ def _unified(shown: ShownChange) -> list[str]:
     return list(_hunks([*near[0], *old, *near[1]], [*near[0], *new, *near[1]], first))
 
 
-def _hunks(old: Sequence[str], new: Sequence[str], offset: int) -> Iterator[str]:
-    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
-        yield f"@@ -{group[0][1] + offset + 1} +{group[0][3] + offset + 1} @@"
-        for kind, old_from, old_to, new_from, new_to in group:
-            if kind == "equal":
-                yield from (f" {line}" for line in old[old_from:old_to])
-            else:
-                yield from chain(
-                    (f"-{line}" for line in old[old_from:old_to]), (f"+{line}" for line in new[new_from:new_to])
-                )
+def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
+    for line in islice(difflib.unified_diff(old, new, n=CONTEXT, lineterm=""), 2, None):
+        # difflib says 0 for a file without lines.
+        yield _HUNK.sub(lambda at: f"@@ -{max(int(at[1]), 1) + offset} +{max(int(at[2]), 1) + offset} @@", line)
 
 
 def _lines(text: str) -> list[str]:
@@ -115,14 +116,10 @@ def _lines(text: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]} [no line end]"]
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+def _shared(one: list[str], other: list[str]) -> int:
     """Count the lines both begin with."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _short(line: str) -> str:
@@ -298,6 +295,66 @@ def clock(seconds: float) -> str:
     """Format seconds as minutes and seconds."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     return f"{minutes}:{rest:02d}"
+
+
+OPEN = "..."
+"""Suffix of a command prefix: anything may follow."""
+MOST_USES = 10_000
+_PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
+_SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h)?", re.ASCII)
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def rule_line(rule: GrantRule) -> str | None:
+    """Return the editable part of a rule, as typed; None if there is none."""
+    if rule.tool == "execute_command":
+        return safe_text(_joined((*rule.command, *(() if rule.exact else (OPEN,)))))
+    return safe_text(_joined(rule.paths)) if rule.paths else None
+
+
+def _joined(words: tuple[str, ...]) -> str:
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+def read_rule(line: str, rule: GrantRule) -> GrantRule:
+    """Return the rule with its editable part as typed; bound files stay."""
+    if safe_text(line) != line:
+        raise CallerError("The line holds characters that cannot be seen.", hint="type it anew")
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise CallerError("A quotation mark is not closed.", hint="type it anew") from error
+    if not words:
+        raise CallerError("A rule needs at least one word.")
+    changed = rule.model_dump()
+    if rule.tool == "execute_command":
+        is_open = words[-1] in (OPEN, "…")
+        changed |= {"command": words[:-1] if is_open else words, "exact": not is_open}
+    else:
+        changed |= {"paths": words}
+    try:
+        return GrantRule.model_validate(changed)
+    except ValidationError as error:
+        raise CallerError("A rule cannot have so many or such long words.", hint="shorten it") from error
+
+
+def read_span(text: str) -> int:
+    """Parse `30m`, `2h` or `45` (minutes) into seconds."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None:
+        raise CallerError(f"{safe_text(text)!r} is no time.", hint="write it as 30m or 2h")
+    seconds = int(found[1]) * _SECONDS[found[2] or "m"]
+    if not 1 <= seconds <= LONGEST_GRANT_SECONDS:
+        raise CallerError(f"A grant lasts between 1 second and {span_words(LONGEST_GRANT_SECONDS)}.")
+    return seconds
+
+
+def read_uses(text: str) -> int:
+    """Parse a maximum number of uses."""
+    plain = text.strip()
+    if not (plain.isascii() and plain.isdigit()) or not 1 <= int(plain[:9]) <= MOST_USES:
+        raise CallerError(f"{safe_text(text)!r} is no number from 1 to {MOST_USES}.")
+    return int(plain)
 
 
 MAX_REASON_CHARACTERS = 1000

@@ -17,6 +17,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -31,8 +32,9 @@ from byleave.protocol.wire import Identifier, Timestamp, WireModel, moment, now,
 from byleave.workspace import UndoDesk, UndoRefused
 
 from .identity import private_directory
+from .journal import sync_directory, write_private
 from .log import log
-from .outbox import pause
+from .tasks import Tasks, pause
 
 MOST = 1000
 """Most intents that are read: nobody asks for so many, and a lost one costs a line in the record."""
@@ -61,17 +63,8 @@ class UndoIntents:
     def keep(self, request_id: str, tool_id: str, plan: str) -> None:
         """Store an intent on disk. If this raises OSError, nothing may begin."""
         content = UndoIntent(request_id=request_id, tool_id=tool_id, plan=plan, at=now()).model_dump_json().encode()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path(request_id), flags, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        os.close(write_private(self._path(request_id), content))
+        sync_directory(self._directory)
         self._own.add(request_id)
 
     def has(self, request_id: str) -> bool:
@@ -120,39 +113,31 @@ class UndoLink(Protocol):
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None: ...
 
 
+@dataclass(eq=False, kw_only=True)
 class Undoer:
     """Undoes calls in one workspace when the server asks."""
 
-    def __init__(
-        self,
-        *,
-        project_id: str,
-        client_id: str,
-        desk: UndoDesk,
-        link: UndoLink,
-        forget: Callable[[], None],
-        intents: UndoIntents,
-        on_done: Callable[[UndoPlan, str], None] | None = None,
-    ) -> None:
-        self._project_id = project_id
-        self._client_id = client_id
-        self._desk = desk
-        self._link = link
-        self._forget = forget
-        """Forgets cached reads: the files change."""
-        self._intents = intents
-        self._on_done = on_done
-        """Called for each undo that changed something, with the id under which it can be taken back."""
-        self._alone = asyncio.Lock()
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._unsent: OrderedDict[str, tuple[str, UndoReport]] = OrderedDict()
-        """Reports of undos that were begun, by request, until the server has them."""
-        self._closed = False
+    project_id: str
+    client_id: str
+    desk: UndoDesk
+    link: UndoLink
+    forget: Callable[[], None]
+    """Forgets cached reads: the files change."""
+    intents: UndoIntents
+    on_done: Callable[[UndoPlan, str], None] | None = None
+    """Called for each undo that changed something, with the id under which it can be taken back."""
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _seen: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
+    _tasks: Tasks = field(default_factory=Tasks)
+    _unsent: OrderedDict[str, tuple[str, UndoReport]] = field(
+        default_factory=OrderedDict[str, "tuple[str, UndoReport]"]
+    )
+    """Reports of undos that were begun, by request, until the server has them."""
+    _closed: bool = False
 
     def request(self, event: UndoRequested, *, server_ahead: float) -> None:
         """Answer a request in the background."""
-        if self._closed or event.client_id != self._client_id:
+        if self._closed or event.client_id != self.client_id:
             return
         if event.request_id in self._seen:
             log.warning("repeated undo request ignored", tool_id=event.tool_id)
@@ -169,13 +154,11 @@ class Undoer:
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
         log.info("undo requested", tool_id=event.tool_id, acts=event.plan is not None)
-        task = asyncio.get_running_loop().create_task(self._answer(event, until))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer(event, until))
 
     async def resend(self) -> None:
         """Deliver the unsent reports, also those of a client that was killed. Never raises."""
-        for intent in list(self._intents.left.values()):
+        for intent in list(self.intents.left.values()):
             await self._post(intent.tool_id, await asyncio.to_thread(self._owed, intent))
         for request_id, (tool_id, report) in list(self._unsent.items()):
             if request_id in self._unsent:
@@ -186,18 +169,14 @@ class Undoer:
         self._closed = True
         async with self._alone:
             pass
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=LAST_POST_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await self._tasks.close(LAST_POST_SECONDS)
 
     async def _answer(self, event: UndoRequested, until: float) -> None:
         async with self._alone:
             if self._closed:
                 return
             report = await self._act(event, until)
-        if self._intents.has(event.request_id):
+        if self.intents.has(event.request_id):
             self._unsent[event.request_id] = (event.tool_id, report)
             while len(self._unsent) > REMEMBERED:
                 self._unsent.popitem(last=False)
@@ -212,16 +191,16 @@ class Undoer:
         request_id, digest = event.request_id, event.plan
         try:
             if digest is None:
-                plan = await asyncio.to_thread(self._desk.look, event.tool_id, event.keep_off)
+                plan = await asyncio.to_thread(self.desk.look, event.tool_id, event.keep_off)
                 return UndoReport(request_id=request_id, plan=plan)
-            self._forget()
+            self.forget()
             try:
                 plan, undo_id = await self._carry_out(event, digest, until)
             finally:
-                self._forget()
+                self.forget()
             log.info("undone", tool_id=event.tool_id, undo_id=undo_id, paths=plan.total_files)
-            if self._on_done is not None and undo_id is not None:
-                self._on_done(plan, undo_id)
+            if self.on_done is not None and undo_id is not None:
+                self.on_done(plan, undo_id)
             return UndoReport(request_id=request_id, plan=plan, undo_id=undo_id, done=True)
         except UndoRefused as error:
             return UndoReport(request_id=request_id, plan=error.plan, problem=_problem(error))
@@ -238,16 +217,16 @@ class Undoer:
         def wanted() -> bool:
             if _is_late(until):
                 return False
-            self._intents.keep(event.request_id, event.tool_id, digest)
+            self.intents.keep(event.request_id, event.tool_id, digest)
             if _is_late(until):  # the disk was slow
-                self._intents.drop(event.request_id)
+                self.intents.drop(event.request_id)
                 return False
             begun.set()
             return True
 
         acting = asyncio.create_task(
             asyncio.to_thread(
-                self._desk.carry_out,
+                self.desk.carry_out,
                 event.tool_id,
                 digest,
                 partial=event.partial,
@@ -266,7 +245,7 @@ class Undoer:
         """The report that a killed client did not send."""
         request_id = intent.request_id
         try:
-            found = self._desk.outcome(intent.tool_id, intent.at)
+            found = self.desk.outcome(intent.tool_id, intent.at)
         except ByleaveError as error:
             return UndoReport(request_id=request_id, problem=_problem(error))
         if found is None:
@@ -280,21 +259,21 @@ class Undoer:
     async def _say(self, tool_id: str, report: UndoReport) -> None:
         """Post a report once; nothing depends on it."""
         try:
-            await self._link.post_undo_report(self._project_id, tool_id, report)
+            await self.link.post_undo_report(self.project_id, tool_id, report)
         except ByleaveError as error:
             log.info("undo under way not told", tool_id=tool_id, error=error.message)
 
     async def _post(self, tool_id: str, report: UndoReport) -> bool:
         """Post a report; return True if it need not be sent again."""
         try:
-            await self._link.post_undo_report(self._project_id, tool_id, report)
+            await self.link.post_undo_report(self.project_id, tool_id, report)
         except UnreachableError as error:
             log.warning("undo report not delivered", tool_id=tool_id, error=error.message)
             return False
         except ByleaveError as error:
             log.warning("undo report not taken", tool_id=tool_id, error=error.message)
         self._unsent.pop(report.request_id, None)
-        self._intents.drop(report.request_id)
+        self.intents.drop(report.request_id)
         return True
 
 

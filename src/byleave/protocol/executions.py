@@ -189,10 +189,6 @@ class ClientResult(WireModel):
     timestamp: Timestamp
 
 
-ENDED = frozenset(
-    {ResponseStatus.COMPLETED, ResponseStatus.REJECTED, ResponseStatus.TIMEOUT, ResponseStatus.FAILED},
-)
-
 CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
 """Namespace of execution ids: the same call of the same run has the same id after a restart."""
 
@@ -238,7 +234,7 @@ def id_of_call(scope: str, key: str) -> str:
 
 def has_ended(response: ToolResponse) -> bool:
     """Return True if there is nothing more to wait for."""
-    return response.status in ENDED
+    return response.status not in (ResponseStatus.PENDING, ResponseStatus.AWAITING_APPROVAL)
 
 
 class ToolCaller(Protocol):

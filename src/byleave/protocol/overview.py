@@ -1,4 +1,4 @@
-"""Users, machines with their rules, checks and the audit chain: the pages beside the conversation.
+"""Machines with their rules, checks of calls, and the audit chain: the pages beside the conversation.
 
 A client declares its machine's rules and the tools it cannot run; the server parses them with the same parser, so both
 read the same rules. A declaration can waive questions for its own machine only, and the client checks every call
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StringConstraints
 
-from .states import AgentMode, Layer, Scope
+from .states import AgentMode, Layer
 from .verdicts import Finding, VerdictLevel
 from .wire import Identifier, JsonObject, Timestamp, WireModel
 
@@ -37,25 +37,6 @@ class PolicyDeclaration(WireModel):
         default_factory=dict, max_length=16
     )
     """Tools that cannot work on this machine, with the reason: their calls are refused before anybody is asked."""
-
-
-class Me(WireModel):
-    """The requesting user, and the server."""
-
-    user_id: str
-    scopes: list[Scope]
-    version: str
-    """Version of the server."""
-    chat: bool
-    """True if an agent works on messages here."""
-
-
-class SignInLink(WireModel):
-    """A one-time link that signs a browser in."""
-
-    path: str
-    """Relative to the server's address: `/signin?code=…`."""
-    expires_in_seconds: int
 
 
 class Machine(WireModel):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
@@ -34,6 +34,8 @@ from . import (
     verdicts,
 )
 from .wire import JsonObject, WireModel
+
+Kind = TypeVar("Kind")
 
 MODULES: tuple[ModuleType, ...] = (
     states,
@@ -92,28 +94,24 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
 )
 """Models sent by a client or an agent, and a problem, which leaves out empty fields; all others are sent whole."""
 
-NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams, tools.ToolSpec})
+NOT_ON_THE_WIRE: frozenset[type[WireModel]] = frozenset({WireModel, events.Event, tools.ToolParams})
+
+
+def _defined(kind: type[Kind]) -> dict[str, type[Kind]]:
+    """Return the subclasses of a class in the protocol, by name."""
+    values = [value for module in MODULES for value in vars(module).values()]
+    found = {value.__name__: value for value in values if isinstance(value, type) and issubclass(value, kind)}
+    return dict(sorted(found.items()))
 
 
 def wire_words() -> dict[str, type[WireModel]]:
     """Return all wire models by name."""
-    models: dict[str, type[WireModel]] = {}
-    for module in MODULES:
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, WireModel) and value not in NOT_ON_THE_WIRE:
-                models[value.__name__] = value
-    return dict(sorted(models.items()))
+    return {name: model for name, model in _defined(WireModel).items() if model not in NOT_ON_THE_WIRE}
 
 
 def wire_enums() -> dict[str, type[StrEnum]]:
     """Return all enums of the protocol by name."""
-    enums = {
-        value.__name__: value
-        for module in (states, verdicts, grants, approvals, changes, overview)
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, StrEnum) and len(value)
-    }
-    return dict(sorted(enums.items()))
+    return {name: enum for name, enum in _defined(StrEnum).items() if len(enum)}
 
 
 def mode_of(model: type[WireModel]) -> Literal["validation", "serialization"]:

@@ -1,4 +1,4 @@
-"""Sign-in of a program by a one-time link, and a server's proof that it signed a token.
+"""Sign-in by a one-time link, the user it is for, and a server's proof that it signed a token.
 
 Nothing here carries a token to a server. The proof is designed so that a server which cannot prove itself learns
 nothing it could use.
@@ -13,6 +13,25 @@ from .wire import WireModel
 
 PROOF_PREFIX = b"byleave server proof 1\n"
 """Prefix of every proof: no other use of a signature as a key has it."""
+
+
+class Me(WireModel):
+    """The requesting user, and the server."""
+
+    user_id: str
+    scopes: list[Scope]
+    version: str
+    """Version of the server."""
+    chat: bool
+    """True if an agent works on messages here."""
+
+
+class SignInLink(WireModel):
+    """A one-time link that signs a browser in."""
+
+    path: str
+    """Relative to the server's address: `/signin?code=…`."""
+    expires_in_seconds: int
 
 
 class ExchangeBody(WireModel):

@@ -57,10 +57,7 @@ TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ),
     ExecutionStatus.APPROVED: frozenset({ExecutionStatus.EXECUTING, ExecutionStatus.FAILED}),
     ExecutionStatus.EXECUTING: frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED}),
-    ExecutionStatus.COMPLETED: frozenset(),
-    ExecutionStatus.REJECTED: frozenset(),
-    ExecutionStatus.TIMEOUT: frozenset(),
-    ExecutionStatus.FAILED: frozenset(),
+    **dict.fromkeys(ENDED, frozenset[ExecutionStatus]()),
 }
 
 
@@ -85,10 +82,7 @@ RESPONSE_STATUS: dict[ExecutionStatus, ResponseStatus] = {
     ExecutionStatus.AWAITING_APPROVAL: ResponseStatus.AWAITING_APPROVAL,
     ExecutionStatus.APPROVED: ResponseStatus.PENDING,
     ExecutionStatus.EXECUTING: ResponseStatus.PENDING,
-    ExecutionStatus.COMPLETED: ResponseStatus.COMPLETED,
-    ExecutionStatus.REJECTED: ResponseStatus.REJECTED,
-    ExecutionStatus.TIMEOUT: ResponseStatus.TIMEOUT,
-    ExecutionStatus.FAILED: ResponseStatus.FAILED,
+    **{ended: ResponseStatus(ended.value) for ended in ENDED},
 }
 
 

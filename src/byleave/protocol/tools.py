@@ -4,6 +4,7 @@ Parameter models are strict: a string is not a number, an unknown key is an erro
 `cwd` gets an error. The gate decides what a call may do; this module never does.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -195,7 +196,8 @@ class SearchWebResult(ToolResult):
     results: list[WebHit]
 
 
-class ToolSpec(WireModel):
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
     """Catalogue entry of a tool, as the code sees it."""
 
     name: str
@@ -206,40 +208,19 @@ class ToolSpec(WireModel):
     result: type[ToolResult]
     risk_level: RiskLevel
     """Level of an ordinary use; the gate decides each call."""
-    requires_approval: bool
     timeout_seconds: int
     changes_things: bool
     """True if running it twice could do harm."""
 
-
-def _spec(
-    name: str,
-    script_name: str,
-    description: str,
-    params: type[ToolParams],
-    result: type[ToolResult],
-    risk_level: RiskLevel,
-    timeout_seconds: int,
-    *,
-    changes_things: bool,
-) -> ToolSpec:
-    return ToolSpec(
-        name=name,
-        script_name=script_name,
-        description=description,
-        params=params,
-        result=result,
-        risk_level=risk_level,
-        requires_approval=risk_level is not RiskLevel.LOW,
-        timeout_seconds=timeout_seconds,
-        changes_things=changes_things,
-    )
+    @property
+    def requires_approval(self) -> bool:
+        return self.risk_level is not RiskLevel.LOW
 
 
 TOOLS: dict[str, ToolSpec] = {
     spec.name: spec
     for spec in (
-        _spec(
+        ToolSpec(
             "read_file",
             "readFile",
             "Read a text file of the workspace, or a range of its lines. PDFs and images come as base64; other binary "
@@ -250,7 +231,7 @@ TOOLS: dict[str, ToolSpec] = {
             30,
             changes_things=False,
         ),
-        _spec(
+        ToolSpec(
             "write_file",
             "writeFile",
             "Write or append text to a file of the workspace. The user is asked first. Up to 100 MB.",
@@ -260,7 +241,7 @@ TOOLS: dict[str, ToolSpec] = {
             60,
             changes_things=True,
         ),
-        _spec(
+        ToolSpec(
             "execute_command",
             "runCommand",
             "Run one allowed command with a list of arguments in the workspace, inside a sandbox, without a shell. "
@@ -271,7 +252,7 @@ TOOLS: dict[str, ToolSpec] = {
             MAX_COMMAND_SECONDS,
             changes_things=True,
         ),
-        _spec(
+        ToolSpec(
             "list_directory",
             "listDir",
             "List a directory of the workspace, optionally with all that lies below. Up to 1000 entries.",
@@ -281,7 +262,7 @@ TOOLS: dict[str, ToolSpec] = {
             30,
             changes_things=False,
         ),
-        _spec(
+        ToolSpec(
             "search_files",
             "searchFiles",
             "Search the workspace's files for text or a regular expression. Ignored files are left out. "
@@ -292,7 +273,7 @@ TOOLS: dict[str, ToolSpec] = {
             60,
             changes_things=False,
         ),
-        _spec(
+        ToolSpec(
             "search_web",
             "searchWeb",
             "Search the web. The query leaves the machine, so the user is asked first.",

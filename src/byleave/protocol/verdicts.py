@@ -104,14 +104,12 @@ def verdict_of(
     runs: tuple[str, ...] = (),
 ) -> Verdict:
     """Combine findings; the strictest decides."""
-    ordered = tuple(findings) if len(findings) == 1 else tuple(sorted(findings, key=_strictest_first))
+    ordered = (
+        tuple(findings) if len(findings) == 1 else tuple(sorted(findings, key=lambda finding: -finding.level.rank))
+    )
     level = ordered[0].level
     if level is VerdictLevel.REFUSE and error_type is None:
         error_type = ErrorType.REFUSED
     return Verdict(
         level=level, findings=ordered, network=network, error_type=error_type, understood=understood, runs=runs
     )
-
-
-def _strictest_first(finding: Finding) -> int:
-    return -finding.level.rank

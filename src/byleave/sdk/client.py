@@ -9,14 +9,15 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from byleave.adapters.calls import UNREADABLE
-from byleave.client import ServerApi, load_token
+from byleave.client.api import ServerApi
+from byleave.client.identity import load_token
+from byleave.client.tasks import Tasks
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import (
     ByleaveError,
@@ -69,8 +70,6 @@ class Agent:
         if project_id is None:
             raise CallerError("An agent needs a project.", hint="pass project_id; `Client.projects()` lists them")
         if client is None:
-            from .client import Client
-
             self._client, self._own = Client(server_url, token), True
         else:
             self._client, self._own = client, False
@@ -83,9 +82,7 @@ class Agent:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -252,33 +249,23 @@ class Client:
             )
         self.api = ServerApi(server_url or settings.server_url, token)
         self._patience = patience_seconds
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Tasks()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        for task in list(self._background):
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.close()
         await self.api.close()
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run something in the background until closing, even if its caller is gone. Its failure is ignored."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._done)
+        task = self._background.spawn(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()
 
     async def projects(self) -> list[Project]:
         """Return the user's projects."""

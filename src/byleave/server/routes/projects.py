@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends
 
 from byleave.protocol.chat import Project as ProjectInfo
 from byleave.protocol.chat import ProjectBody, ProjectList
-from byleave.protocol.overview import MachineList, Me
+from byleave.protocol.overview import MachineList
+from byleave.protocol.sign_in import Me
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import Principal
 from byleave.server.dependencies import Allow, Anyone, Parts, Person, Project, StrictRoute, takes

@@ -21,8 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from byleave.protocol.errors import RefusedError
-from byleave.protocol.overview import SignInLink
-from byleave.protocol.sign_in import ExchangeBody, ExchangedToken
+from byleave.protocol.sign_in import ExchangeBody, ExchangedToken, SignInLink
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import WireModel
 from byleave.server.auth.sign_ins import CODE_SECONDS, PROGRAM_SECONDS, Code, cookie_name, cookies_in

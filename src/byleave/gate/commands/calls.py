@@ -17,7 +17,7 @@ from byleave.protocol.wire import JsonObject
 
 from .options import Reading
 from .tables import ALIASES, load_tables
-from .understood import GIVE_PATTERN, UnderstoodCommand
+from .understood import GIVE_PATTERN, RUN_CODE, UnderstoodCommand
 
 FILE_TOOLS = frozenset({"read_file", "write_file", "list_directory", "search_files"})
 MAX_MENTIONS = 512
@@ -42,7 +42,6 @@ _WALK_WITH = {
 }
 """Commands that walk directories only with one of these options, or one that begins so."""
 _WALK = frozenset({"find", "du", "tree", "mv"})
-_RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
 _ABOUT_HISTORY = frozenset(
     ("status", "branch", "tag", "remote", "fetch", "rev-parse", "rev-list", "config", "version", "help", "init")
 ) | frozenset(("describe", "shortlog", "reflog", "push", "ls-remote", "merge-base", "symbolic-ref", "for-each-ref"))
@@ -279,7 +278,7 @@ def _reach(
     reading: Reading | None,
 ) -> tuple[str, ...]:
     """The directories it may walk; none if it opens only named files."""
-    if command in _RUN_CODE:
+    if command in RUN_CODE:
         return mentions
     if reading is None:
         return _EVERYTHING

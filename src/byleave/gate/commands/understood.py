@@ -15,8 +15,10 @@ from byleave.protocol.wire import JsonObject
 
 from . import scripts
 from .options import Reading
-from .tables import ALIASES, Kind, breadth, load_tables
+from .tables import ALIASES, Kind, load_tables
 
+RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
+"""Programs that run code of the workspace or of packages."""
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 _GIT_READS = frozenset(
@@ -180,7 +182,7 @@ class UnderstoodCommand:
     @property
     def runs_code(self) -> bool:
         """True for programs that run code of the workspace or of packages."""
-        return self.program in breadth().runners
+        return self.program in RUN_CODE
 
     @cached_property
     def _line(self) -> scripts.Line | None:

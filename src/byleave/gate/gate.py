@@ -24,9 +24,10 @@ from .commands.calls import call_of
 from .commands.understood import UnderstoodCommand
 from .commands.validator import DEFAULT_COMMANDS, CommandValidator
 from .names import WriteRisk, secret_name
-from .paths import check_path, climbs_out, quoted
+from .paths import check_path, climbs_out
 from .policy.policy import NO_POLICY, Policy, PolicyOpinion
 from .text.characters import half_character, hidden_in
+from .text.render import quoted
 
 MAX_GLOB_BRACES = 8
 

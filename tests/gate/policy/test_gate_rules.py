@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from byleave.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
 from byleave.gate.commands.calls import Call, call_of
-from byleave.gate.names import directory_of, path_above, path_fits
+from byleave.gate.paths import directory_of, path_above, path_fits
 from byleave.gate.policy.rules import Fit, Pattern
 from byleave.protocol.overview import Layer
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byleave.gate.names import MEDIUM_EXTENSIONS, protected_name, secret_name, trusted_name
-from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out, quoted
+from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out
 from byleave.gate.text.characters import hidden_in_prose
+from byleave.gate.text.render import quoted
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
 from .tables import CommandTable, Kind

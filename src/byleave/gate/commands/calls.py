@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from byleave.gate.names import first_names
-from byleave.gate.paths import check_path
+from byleave.gate.paths import check_path, first_names
 from byleave.protocol.wire import JsonObject
 
 from .options import Reading

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 
-from byleave.gate.paths import quoted
+from byleave.gate.text.render import quoted
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
 

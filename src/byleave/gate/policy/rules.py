@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from byleave.gate.commands.calls import FILE_TOOLS, Call
-from byleave.gate.names import directory_of, first_fixed, path_above, path_fits
+from byleave.gate.paths import directory_of, first_fixed, path_above, path_fits
 
 
 class Fit(IntEnum):

@@ -131,12 +131,12 @@ class Gate:
         if not isinstance(tool_name, str):
             finding = _invalid("The name of the tool is not a text.", "tools.unknown", _TOOL_HINT)
             return Judgement("", None, _malformed(finding))
-        if half_character(tool_name):
-            return Judgement(_shown_name(tool_name), None, _malformed(_half("`tool_name`")))
         name = SCRIPT_NAMES.get(tool_name, tool_name)
         spec = TOOLS.get(name)
         if spec is None:
             finding = _invalid(f"Unknown tool: {quoted(tool_name, 100)}", "tools.unknown", _TOOL_HINT)
+            if half_character(tool_name):
+                finding = _half("`tool_name`")
             return Judgement(_shown_name(tool_name), None, _malformed(finding))
         params = _validated(name, spec.params, tool_params)
         if isinstance(params, Finding):
@@ -260,7 +260,7 @@ def _half_characters(params: dict[Any, Any]) -> Finding | None:
     for field, value in params.items():
         if isinstance(field, str) and half_character(field):
             return _half("The name of a parameter")
-        if half_character(value) if isinstance(value, str) else _half_within(value):
+        if _half_within(value):
             return _half(f"`{quoted(str(field), 60)[1:-1]}`")
     return None
 

@@ -286,7 +286,7 @@ def _reach(
     if command in _NAMES_ONLY:
         return ()
     if command == "git":
-        quiet = reading.sub is not None and reading.sub.name.partition(" ")[2] in _ABOUT_HISTORY
+        quiet = reading.sub is not None and reading.sub.table.name.partition(" ")[2] in _ABOUT_HISTORY
         return () if quiet else _EVERYTHING
     if command in _WALK_WITH or command in _WALK:
         if command in _WALK_WITH and not any(option.startswith(_WALK_WITH[command]) for option in options):

@@ -15,7 +15,7 @@ from byleave.protocol.wire import JsonObject
 
 from . import scripts
 from .options import Reading
-from .tables import ALIASES, Kind, load_tables
+from .tables import ALIASES, Kind
 
 RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
 """Programs that run code of the workspace or of packages."""
@@ -129,7 +129,7 @@ class UnderstoodCommand:
 
     def to_json(self) -> JsonObject | None:
         """The reading, for `byleave check`."""
-        return None if self.reading is None else self.reading.to_json()
+        return None if self.reading is None else _shown(self.reading)
 
     @property
     def program(self) -> str:
@@ -147,7 +147,7 @@ class UnderstoodCommand:
         reading = self.reading
         if reading is None or reading.sub is None:
             return None
-        return Subcommand(reading.operands[0], reading.sub.name.rpartition(" ")[2])
+        return Subcommand(reading.operands[0], reading.sub.table.name.rpartition(" ")[2])
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -186,7 +186,9 @@ class UnderstoodCommand:
 
     @cached_property
     def _line(self) -> scripts.Line | None:
-        return None if self.reading is None else scripts.line_of(self.args, self.reading)
+        """The line, of a program that may run files of the workspace."""
+        reading = self.reading if self.program in scripts.RUN_FILES else None
+        return None if reading is None else scripts.line_of(self.args, reading)
 
     @cached_property
     def runs(self) -> tuple[str, ...]:
@@ -244,7 +246,7 @@ class UnderstoodCommand:
             return ()
         if self.reading is None:  # refused as unreadable; if it ever runs, every word counts
             return tuple(OpenedName(arg, opened=True) for arg in self.args)
-        table = load_tables()[self.command]
+        table = self.reading.table
         found: list[OpenedName] = []
         for one in self.reading.said:
             option = table.options.get(one.spelled)
@@ -320,6 +322,15 @@ class UnderstoodCommand:
             elif one.option.name == "--dereference-recursive":
                 changed[one.at] = "-r"
         return tuple(changed)
+
+
+def _shown(reading: Reading) -> JsonObject:
+    shown: JsonObject = {
+        "command": reading.table.name,
+        "options": [[said.spelled, said.value] for said in reading.said],
+        "operands": list(reading.operands),
+    }
+    return shown if reading.sub is None else {**shown, "subcommand": _shown(reading.sub)}
 
 
 UNKNOWN_COMMAND = UnderstoodCommand("")

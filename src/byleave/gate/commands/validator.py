@@ -151,7 +151,7 @@ def _unread(command: str, args: Sequence[str], workspace: str | None, findings: 
 
 def _without_table(command: str, args: Sequence[str], workspace: str | None) -> list[Finding]:
     """Judge a command without a table, which the configuration allows: it is always HIGH."""
-    table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
+    table = CommandTable(command)
     place = Argument(table, workspace)
     findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
     for arg in args:
@@ -273,7 +273,7 @@ class _Judge:
             if table.style is Style.CONFIG:
                 self._perhaps_meant(name)
             return True
-        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(sub.name, operands=reading.operands[1:])
+        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(sub, operands=reading.operands[1:])
         self._inner(sub, inner)
         if table.style is Style.CONFIG:
             self._doubtful_subcommands()
@@ -293,14 +293,14 @@ class _Judge:
         for name in self.reading.operands[1 : 1 + swallowed]:
             sub = self.table.subs.get(name)
             if sub is not None:
-                self._inner(sub, Reading(sub.name))
+                self._inner(sub, Reading(sub))
 
     def _perhaps_meant(self, name: str) -> None:
         """Judge all that npm may mean: it takes `exe` for `exec`, and `true` for the value of a flag before it."""
         meant = [full for full in self.table.subs if name and full.startswith(name)]
         meant += [word for word in self.reading.operands[1:] if word in self.table.subs]
         for full in meant:
-            self._inner(self.table.subs[full], Reading(self.table.subs[full].name))
+            self._inner(self.table.subs[full], Reading(self.table.subs[full]))
 
     def _operands(self) -> None:
         table, reading = self.table, self.reading

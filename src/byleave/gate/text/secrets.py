@@ -21,8 +21,8 @@ from functools import cache, lru_cache, partial
 from typing import Any, cast
 
 from .characters import whole_characters
-from .secret_names import ENDS_TELLING, NAME_WORDS, PLACEHOLDER, TELLING_FIELD, Cover, is_telling, mask_named
 from .secret_formats import BY_FORM, KEYS, OPTION_NAME, PLACES, WORDS, Format
+from .secret_names import ENDS_TELLING, NAME_WORDS, PLACEHOLDER, TELLING_FIELD, Cover, is_telling, mask_named
 
 MASK_PREFIX = "[masked:"
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."

@@ -23,7 +23,7 @@ from byleave.protocol.wire import JsonObject
 from .commands.calls import call_of
 from .commands.understood import UnderstoodCommand
 from .commands.validator import DEFAULT_COMMANDS, CommandValidator
-from .names import WriteRisk, secret_name
+from .names import assess_write, secret_name
 from .paths import check_path, climbs_out
 from .policy.policy import NO_POLICY, Policy, PolicyOpinion
 from .text.characters import half_character, hidden_in
@@ -86,7 +86,6 @@ class Gate:
         self.rules = rules
         self.commands = CommandValidator(rules.allowed_commands | rules.policy.commands)
         self._policy = rules.policy if rules.policy.has_rules else None
-        self.risk = WriteRisk()
         self._rules: dict[str, Rule] = {
             "read_file": self._read_file,
             "write_file": self._write_file,
@@ -170,7 +169,7 @@ class Gate:
             return _malformed(_invalid(reason, "sizes.content"))
         if refusal is not None:
             return verdict_of([refusal])
-        return verdict_of(self.risk.assess_write(relative, content))
+        return verdict_of(assess_write(relative, content))
 
     def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
         refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
@@ -351,7 +350,7 @@ class ToolValidator:
         return Validation(verdict.message if verdict.refused else None)
 
 
-class RiskAssessor(WriteRisk):
+class RiskAssessor:
     """Assesses the risk of a call."""
 
     def __init__(self, gate: Gate | None = None) -> None:
@@ -360,3 +359,7 @@ class RiskAssessor(WriteRisk):
     def get_risk_level(self, tool_name: str, params: Mapping[str, Any], workspace: str | None = None) -> RiskLevel:
         """The level of a call; a refused call counts as HIGH, as in the record."""
         return (self._gate or Gate()).judge(tool_name, params, workspace=workspace).verdict.risk_level
+
+    def assess_write(self, path: str, content: str) -> list[Finding]:
+        """Findings for a write to a path that is known to stay inside the workspace."""
+        return assess_write(path, content)

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -24,49 +24,37 @@ from .text.render import quoted
 from .text.secrets import MASK_PREFIX, Cover, cover_inert, cover_key
 
 
-@dataclass(frozen=True, slots=True)
 class NameGroup:
     """Names that share a reason."""
 
-    because: str
-    directories: frozenset[str]
-    files: frozenset[str]
-    patterns: str
-    """A regular expression; empty: none."""
-    paths: tuple[str, ...]
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.because: str = entry.get("because", "")
+        self._directories = frozenset[str](entry.get("directories", ()))
+        self._files = frozenset[str](entry.get("files", ()))
+        self._globs: list[str] = entry.get("patterns", [])
+        self._paths = [f"/{path}/" for path in entry.get("paths", ())]
+
+    @cached_property
+    def _patterns(self) -> re.Pattern[str]:
+        # Compiled on first use: compiling all of them takes longer than reading the lists.
+        return re.compile("|".join(f"(?:{fnmatch.translate(glob)})" for glob in self._globs))
 
     def holds(self, names: tuple[str, ...]) -> bool:
         last = names[-1]
-        if last in self.files or not self.directories.isdisjoint(names):
+        if last in self._files or not self._directories.isdisjoint(names):
             return True
-        if self.patterns and _compiled(self.patterns).fullmatch(last):
+        if self._globs and self._patterns.fullmatch(last):
             return True
         whole = f"/{'/'.join(names)}/"
-        return any(path in whole for path in self.paths)
-
-
-def _group(entry: dict[str, Any]) -> NameGroup:
-    return NameGroup(
-        because=entry.get("because", ""),
-        directories=frozenset(entry.get("directories", ())),
-        files=frozenset(entry.get("files", ())),
-        patterns="|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in entry.get("patterns", ())),
-        paths=tuple(f"/{path}/" for path in entry.get("paths", ())),
-    )
-
-
-@cache
-def _compiled(patterns: str) -> re.Pattern[str]:
-    # Compiled on first use: compiling all of them takes longer than reading the lists.
-    return re.compile(patterns)
+        return any(path in whole for path in self._paths)
 
 
 _DATA: dict[str, Any] = tomllib.loads(
     resources.files(__name__.rpartition(".")[0]).joinpath("names.toml").read_text("utf-8")
 )
-_PROTECTED = tuple(_group(entry) for entry in _DATA["protected"])
-_TRUSTED = tuple(_group(entry) for entry in _DATA["trusted"])
-_SECRET = _group(_DATA["secrets"])
+_PROTECTED = tuple(NameGroup(entry) for entry in _DATA["protected"])
+_TRUSTED = tuple(NameGroup(entry) for entry in _DATA["trusted"])
+_SECRET = NameGroup(_DATA["secrets"])
 _SECRET_STEMS: frozenset[str] = frozenset(_DATA["secrets"]["data_stems"])
 _SECRET_WORDS: tuple[str, ...] = tuple(_DATA["secrets"]["data_words"])
 _MARKS: frozenset[str] = frozenset(_DATA["secrets"]["marks"])
@@ -220,46 +208,42 @@ def _secret_settings(path: str) -> bool:
     return secret_name(path) and (is_obeyed or trusted_name(path) is None) and holds_data
 
 
-class WriteRisk:
-    """Assess the risk of writing a file."""
+def assess_write(path: str, content: str) -> list[Finding]:
+    """Findings for a write to a path that is known to stay inside the workspace; never empty."""
+    protected = protected_name(path)
+    if protected is not None:
+        return [_finding(VerdictLevel.REFUSE, f"{quoted(path)} may not be written. {protected}", "protected")]
+    last = names_of(path)[-1]
+    if _PROGRAM.fullmatch(last):
+        reason = f"{quoted(path)} would be a program or binary file; only text is written."
+        return [_finding(VerdictLevel.REFUSE, reason, "program")]
+    findings = [_by_name(path, last)]
+    if MASK_PREFIX in content:
+        reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
+        instead = "edit the file without its secret lines"
+        findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
+    if content.startswith("#!") and source_kind(path) is not None:
+        reason = "It begins with `#!`: whoever runs it next runs what is written here."
+        findings.append(_finding(VerdictLevel.HIGH, reason, "script", always_asks=True))
+    if "\0" in content:
+        reason = "The content holds NUL bytes: it is not text."
+        findings.append(_finding(VerdictLevel.HIGH, reason, "binary", always_asks=True))
+    return findings
 
-    def assess_write(self, path: str, content: str) -> list[Finding]:
-        """Findings for a write to a path that is known to stay inside the workspace; never empty."""
-        protected = protected_name(path)
-        if protected is not None:
-            return [_finding(VerdictLevel.REFUSE, f"{quoted(path)} may not be written. {protected}", "protected")]
-        last = names_of(path)[-1]
-        if _PROGRAM.fullmatch(last):
-            reason = f"{quoted(path)} would be a program or binary file; only text is written."
-            return [_finding(VerdictLevel.REFUSE, reason, "program")]
-        findings = [self._by_name(path, last)]
-        if MASK_PREFIX in content:
-            reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
-            instead = "edit the file without its secret lines"
-            findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
-        if content.startswith("#!") and source_kind(path) is not None:
-            reason = "It begins with `#!`: whoever runs it next runs what is written here."
-            findings.append(_finding(VerdictLevel.HIGH, reason, "script", always_asks=True))
-        if "\0" in content:
-            reason = "The content holds NUL bytes: it is not text."
-            findings.append(_finding(VerdictLevel.HIGH, reason, "binary", always_asks=True))
-        return findings
 
-    def _by_name(self, path: str, last: str) -> Finding:
-        trusted = trusted_name(path)
-        if trusted is not None:
-            reason = f"{quoted(path)} is more than text. {trusted}"
-            return _finding(VerdictLevel.HIGH, reason, "trusted", always_asks=True)
-        stem, dot, ending = last.rpartition(".")
-        if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
-            return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
-        if dot and stem and ending in _SCRIPTS:
-            reason = f"Writes a .{ending} script: whoever runs it next runs what is written here."
-            return _finding(VerdictLevel.HIGH, reason, "script")
-        what = f".{ending} file" if dot and stem else "file without an extension"
-        return _finding(
-            VerdictLevel.HIGH, f"Writes a {what}, which is none of the kinds known to be plain text.", "other"
-        )
+def _by_name(path: str, last: str) -> Finding:
+    trusted = trusted_name(path)
+    if trusted is not None:
+        reason = f"{quoted(path)} is more than text. {trusted}"
+        return _finding(VerdictLevel.HIGH, reason, "trusted", always_asks=True)
+    stem, dot, ending = last.rpartition(".")
+    if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
+        return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
+    if dot and stem and ending in _SCRIPTS:
+        reason = f"Writes a .{ending} script: whoever runs it next runs what is written here."
+        return _finding(VerdictLevel.HIGH, reason, "script")
+    what = f".{ending} file" if dot and stem else "file without an extension"
+    return _finding(VerdictLevel.HIGH, f"Writes a {what}, which is none of the kinds known to be plain text.", "other")
 
 
 def _finding(

@@ -131,7 +131,7 @@ class UnderstoodCommand:
         """The reading, for `byleave check`."""
         return None if self.reading is None else _shown(self.reading)
 
-    @property
+    @cached_property
     def program(self) -> str:
         """The program, with an alias resolved."""
         return ALIASES.get(self.command, self.command)
@@ -149,7 +149,7 @@ class UnderstoodCommand:
             return None
         return Subcommand(reading.operands[0], reading.sub.table.name.rpartition(" ")[2])
 
-    @property
+    @cached_property
     def named(self) -> tuple[str, ...]:
         """The program and its subcommand, without options and operands."""
         return (self.program,) if self.subcommand is None else (self.program, self.subcommand.name)
@@ -170,16 +170,16 @@ class UnderstoodCommand:
             return self.starts_nothing
         return self._git_word in _GIT_READS and not self._git_writes
 
-    @property
+    @cached_property
     def keeps_tree(self) -> bool:
         """True for a git command that can do its work without changing the working tree."""
         return self.is_git and self._git_word in _GIT_KEEPS_TREE and not self._git_writes
 
-    @property
+    @cached_property
     def _git_writes(self) -> bool:
         return any(arg.startswith(_GIT_WRITES) for arg in self.args)
 
-    @property
+    @cached_property
     def runs_code(self) -> bool:
         """True for programs that run code of the workspace or of packages."""
         return self.program in RUN_CODE
@@ -195,38 +195,38 @@ class UnderstoodCommand:
         """Files of the workspace whose content it would run."""
         return () if self._line is None else scripts.runs(self.program, self._line, self.workspace)
 
-    @property
+    @cached_property
     def changes_what_it_runs(self) -> bool:
         """True if it rewrites the files it runs, as `npm install` does package.json."""
         return self._line is not None and scripts.changes_what_it_runs(self.program, self._line)
 
-    @property
+    @cached_property
     def package_scripts(self) -> tuple[str, ...] | None:
         """The scripts of package.json that it would run, in order; None if uncertain."""
         return None if self._line is None else scripts.package_scripts(self.program, self._line)
 
     # git
 
-    @property
+    @cached_property
     def is_git(self) -> bool:
         return self.command == "git"
 
-    @property
+    @cached_property
     def _git_word(self) -> str:
         """The subcommand as git sees it, known to the tables or not."""
         return self.reading.operands[0] if self.reading is not None and self.reading.operands else ""
 
-    @property
+    @cached_property
     def makes_repository(self) -> bool:
         """True if the command creates a repository."""
         return self.is_git and self._git_word in _MAKES_REPOSITORY
 
-    @property
+    @cached_property
     def git_directories(self) -> tuple[str, ...]:
         """Directories that git changes to first, in order, by -C."""
         return self._values("-C")
 
-    @property
+    @cached_property
     def git_dir(self) -> str | None:
         """The repository that --git-dir names."""
         given = self._values("--git-dir")
@@ -277,7 +277,7 @@ class UnderstoodCommand:
         words = {piece for arg in self.args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
         return (*sorted(words), *([] if self.command != "grep" or self._grep_names_places else ["."]))
 
-    @property
+    @cached_property
     def _grep_names_places(self) -> bool:
         if self.reading is None:
             return False

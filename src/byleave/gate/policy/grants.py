@@ -425,10 +425,6 @@ def _rule(
 
 Words = tuple[str, ...]
 
-_WORD = re.compile(r"[A-Za-z0-9_.,:%+][A-Za-z0-9_.,:%+-]*")
-_NUMBER = re.compile(r"[0-9]{1,6}|auto|logical")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_PACKAGE = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@[A-Za-z0-9_.~^-]+)?")
 _PATH = re.compile(r"[A-Za-z0-9_.][^\0-\x1f\\:*?\"<>|@]*")
 
 
@@ -436,19 +432,16 @@ def _is_path(value: str) -> bool:
     return bool(_PATH.fullmatch(value)) and ".." not in value.split("/") and check_path(value).refusal is None
 
 
-def _is_test(value: str) -> bool:
-    """A file or directory, perhaps with the name of a test in it."""
-    return _is_path(value.partition("::")[0])
-
-
-_FITS: dict[str, Callable[[str], bool]] = {
-    "text": lambda value: bool(value),
-    "word": lambda value: _WORD.fullmatch(value) is not None,
-    "number": lambda value: _NUMBER.fullmatch(value) is not None,
-    "name": lambda value: _NAME.fullmatch(value) is not None and ".." not in value,
-    "package": lambda value: _PACKAGE.fullmatch(value) is not None and ".." not in value,
+_FITS: dict[str, Callable[[str], object]] = {
+    "text": bool,
+    "word": re.compile(r"[A-Za-z0-9_.,:%+][A-Za-z0-9_.,:%+-]*").fullmatch,
+    "number": re.compile(r"[0-9]{1,6}|auto|logical").fullmatch,
+    "name": re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch,
+    "package": re.compile(
+        r"(?!.*\.\.)(?:@[A-Za-z0-9_.-]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@[A-Za-z0-9_.~^-]+)?"
+    ).fullmatch,
     "path": _is_path,
-    "test": _is_test,
+    "test": lambda value: _is_path(value.partition("::")[0]),  # perhaps with the name of a test in it
     "none": lambda value: False,
 }
 _TAKES = ("text", "word", "number", "path")
@@ -490,13 +483,13 @@ class Opening:
             return True
         name, equals, value = arg.partition("=")
         if equals:
-            return name in self.takes and _FITS[self.takes[name]](value)
+            return name in self.takes and bool(_FITS[self.takes[name]](value))
         if arg.startswith("--"):
             return False
         if all(f"-{letter}" in self.flags for letter in arg[1:]):
             return len(arg) > 2  # a cluster: -xvs
         kind = self.takes.get(arg[:2])
-        return kind is not None and _FITS[kind](arg[2:])
+        return kind is not None and bool(_FITS[kind](arg[2:]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,6 @@ def test_begin_of_a_line_is_found_behind_options(argv: tuple[str, ...], strictly
     assert PUSH.fits_strictly(call) is strictly
     assert PUSH.fit(call) is leniently
     assert PUSH.fits_leniently(call) is (leniently is Fit.YES)
-    assert PUSH.reaches_into(call) is (leniently is Fit.PERHAPS)
 
 
 @pytest.mark.parametrize(

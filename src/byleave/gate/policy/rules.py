@@ -64,10 +64,6 @@ class Pattern:
         """True if the call certainly matches."""
         return self.fit(call) is Fit.YES
 
-    def reaches_into(self, call: Call) -> bool:
-        """True if the call may match, or may reach the protected paths."""
-        return self.fit(call) is Fit.PERHAPS
-
     def _command_fit(self, call: Call) -> Fit:
         command = self.command
         if call.tool != "execute_command" or call.program not in command[0]:

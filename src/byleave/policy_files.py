@@ -30,7 +30,7 @@ from byleave.gate import (
     declared_layers,
     parse_policy,
 )
-from byleave.gate.names import names_of
+from byleave.gate.paths import names_of
 from byleave.gate.policy.rules import Pattern
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.overview import MAX_POLICY_CHARACTERS, Layer, PolicyText

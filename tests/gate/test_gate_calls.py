@@ -180,7 +180,7 @@ def test_a_fault_inside_the_gate_refuses(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*_: object) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(gate.risk, "assess_write", fail)
+    monkeypatch.setattr("byleave.gate.gate.assess_write", fail)
     verdict = gate.judge("write_file", {"path": "a.py", "content": ""}).verdict
     assert verdict.refused
     assert "RuntimeError" in verdict.message

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from byleave.gate import NO_POLICY, Policy, parse_policy, understand
-from byleave.gate.names import directory_of, path_fits
+from byleave.gate.paths import directory_of, path_fits
 from byleave.policy_files import load_policy
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, RefusedError
 from byleave.protocol.overview import Layer

@@ -23,10 +23,11 @@ from byleave.protocol.wire import JsonObject
 from .commands.calls import call_of
 from .commands.understood import UnderstoodCommand
 from .commands.validator import DEFAULT_COMMANDS, CommandValidator, check_amount
-from .names import WriteRisk, secret_name
-from .paths import check_path, climbs_out, quoted
+from .names import assess_write, secret_name
+from .paths import check_path, climbs_out
 from .policy.policy import NO_POLICY, Policy, PolicyOpinion
 from .text.characters import half_character, hidden_in
+from .text.render import quoted
 
 MAX_GLOB_BRACES = 8
 
@@ -85,7 +86,6 @@ class Gate:
         self.rules = rules
         self.commands = CommandValidator(rules.allowed_commands | rules.policy.commands)
         self._policy = rules.policy if rules.policy.has_rules else None
-        self.risk = WriteRisk()
         self._rules: dict[str, Rule] = {
             "read_file": self._read_file,
             "write_file": self._write_file,
@@ -130,12 +130,12 @@ class Gate:
         if not isinstance(tool_name, str):
             finding = _invalid("The name of the tool is not a text.", "tools.unknown", _TOOL_HINT)
             return Judgement("", None, _malformed(finding))
-        if half_character(tool_name):
-            return Judgement(_shown_name(tool_name), None, _malformed(_half("`tool_name`")))
         name = SCRIPT_NAMES.get(tool_name, tool_name)
         spec = TOOLS.get(name)
         if spec is None:
             finding = _invalid(f"Unknown tool: {quoted(tool_name, 100)}", "tools.unknown", _TOOL_HINT)
+            if half_character(tool_name):
+                finding = _half("`tool_name`")
             return Judgement(_shown_name(tool_name), None, _malformed(finding))
         params = _validated(name, spec.params, tool_params)
         if isinstance(params, Finding):
@@ -172,7 +172,7 @@ class Gate:
             return _malformed(_invalid(reason, "sizes.content"))
         if refusal is not None:
             return verdict_of([refusal])
-        return verdict_of(self.risk.assess_write(relative, content))
+        return verdict_of(assess_write(relative, content))
 
     def _list_directory(self, params: JsonObject, workspace: str | None) -> Verdict:
         refusal = check_path(params["path"], workspace=workspace).refusal or _check_glob(params["pattern"], "pattern")
@@ -262,7 +262,7 @@ def _half_characters(params: dict[Any, Any]) -> Finding | None:
     for field, value in params.items():
         if isinstance(field, str) and half_character(field):
             return _half("The name of a parameter")
-        if half_character(value) if isinstance(value, str) else _half_within(value):
+        if _half_within(value):
             return _half(f"`{quoted(str(field), 60)[1:-1]}`")
     return None
 
@@ -353,7 +353,7 @@ class ToolValidator:
         return Validation(verdict.message if verdict.refused else None)
 
 
-class RiskAssessor(WriteRisk):
+class RiskAssessor:
     """Assesses the risk of a call."""
 
     def __init__(self, gate: Gate | None = None) -> None:
@@ -362,3 +362,7 @@ class RiskAssessor(WriteRisk):
     def get_risk_level(self, tool_name: str, params: Mapping[str, Any], workspace: str | None = None) -> RiskLevel:
         """The level of a call; a refused call counts as HIGH, as in the record."""
         return (self._gate or Gate()).judge(tool_name, params, workspace=workspace).verdict.risk_level
+
+    def assess_write(self, path: str, content: str) -> list[Finding]:
+        """Findings for a write to a path that is known to stay inside the workspace."""
+        return assess_write(path, content)

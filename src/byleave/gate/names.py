@@ -1,75 +1,60 @@
-"""File names: glob patterns, the protected, trusted and secret names, and the risk of a write.
+"""File names: the protected, trusted and secret ones, and the risk of a write.
 
 The lists of files that someone else executes, trusts or keeps secrets in are data (`names.toml`). A write to a
 protected or program file is refused. A file that something executes or trusts is HIGH with a plain warning, text of
 the named extensions is MEDIUM, everything else HIGH.
 
-In a pattern `*` and `?` match within a name, `**` across directories, a bare name matches anywhere, `dir/` all below
-it. Rules come from files that others write, so they never become regular expressions: matching takes at most time in
-proportion to pattern times path. Nothing here touches the disk: the workspace follows links and asks again with the
-real name.
+Nothing here touches the disk: the workspace follows links and asks again with the real name.
 """
 
 import fnmatch
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any
 
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .paths import MAX_NAME_BYTES, quoted
-from .text.characters import plain_form
+from .paths import names_of
+from .text.render import quoted
 from .text.secrets import MASK_PREFIX, Cover, cover_inert, cover_key
 
 
-@dataclass(frozen=True, slots=True)
 class NameGroup:
     """Names that share a reason."""
 
-    because: str
-    directories: frozenset[str]
-    files: frozenset[str]
-    patterns: str
-    """A regular expression; empty: none."""
-    paths: tuple[str, ...]
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.because: str = entry.get("because", "")
+        self._directories = frozenset[str](entry.get("directories", ()))
+        self._files = frozenset[str](entry.get("files", ()))
+        self._globs: list[str] = entry.get("patterns", [])
+        self._paths = [f"/{path}/" for path in entry.get("paths", ())]
+
+    @cached_property
+    def _patterns(self) -> re.Pattern[str]:
+        # Compiled on first use: compiling all of them takes longer than reading the lists.
+        return re.compile("|".join(f"(?:{fnmatch.translate(glob)})" for glob in self._globs))
 
     def holds(self, names: tuple[str, ...]) -> bool:
         last = names[-1]
-        if last in self.files or not self.directories.isdisjoint(names):
+        if last in self._files or not self._directories.isdisjoint(names):
             return True
-        if self.patterns and _compiled(self.patterns).fullmatch(last):
+        if self._globs and self._patterns.fullmatch(last):
             return True
         whole = f"/{'/'.join(names)}/"
-        return any(path in whole for path in self.paths)
-
-
-def _group(entry: dict[str, Any]) -> NameGroup:
-    return NameGroup(
-        because=entry.get("because", ""),
-        directories=frozenset(entry.get("directories", ())),
-        files=frozenset(entry.get("files", ())),
-        patterns="|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in entry.get("patterns", ())),
-        paths=tuple(f"/{path}/" for path in entry.get("paths", ())),
-    )
-
-
-@cache
-def _compiled(patterns: str) -> re.Pattern[str]:
-    # Compiled on first use: compiling all of them takes longer than reading the lists.
-    return re.compile(patterns)
+        return any(path in whole for path in self._paths)
 
 
 _DATA: dict[str, Any] = tomllib.loads(
     resources.files(__name__.rpartition(".")[0]).joinpath("names.toml").read_text("utf-8")
 )
-_PROTECTED = tuple(_group(entry) for entry in _DATA["protected"])
-_TRUSTED = tuple(_group(entry) for entry in _DATA["trusted"])
-_SECRET = _group(_DATA["secrets"])
+_PROTECTED = tuple(NameGroup(entry) for entry in _DATA["protected"])
+_TRUSTED = tuple(NameGroup(entry) for entry in _DATA["trusted"])
+_SECRET = NameGroup(_DATA["secrets"])
 _SECRET_STEMS: frozenset[str] = frozenset(_DATA["secrets"]["data_stems"])
 _SECRET_WORDS: tuple[str, ...] = tuple(_DATA["secrets"]["data_words"])
 _MARKS: frozenset[str] = frozenset(_DATA["secrets"]["marks"])
@@ -117,15 +102,6 @@ def _globs(entries: Iterable[dict[str, Any]]) -> NameGlobs:
         directories += [*entry.get("directories", ()), *paths]
         files += [*entry.get("files", ()), *entry.get("patterns", ()), *paths]
     return NameGlobs(tuple(directories), tuple(files))
-
-
-def names_of(path: str) -> tuple[str, ...]:
-    """Split a path as a careless file system compares it: no case, trailing dots or spaces, or streams (`x:y`)."""
-    return tuple(
-        part if part == ".." else part.partition(":")[0].rstrip(" .") or part
-        for part in plain_form(path).replace("\\", "/").split("/")
-        if part not in ("", ".")
-    ) or (".",)
 
 
 @lru_cache(maxsize=4096)
@@ -177,148 +153,6 @@ def _holds_secrets(names: tuple[str, ...]) -> bool:
     while len(words) > 1 and words[-1] in _MARKS:
         words.pop()
     return stem in _SECRET_STEMS or f"_{'_'.join(words)}".endswith(tuple(f"_{word}" for word in _SECRET_WORDS))
-
-
-T = TypeVar("T")
-Spellings = tuple[str, ...]
-"""One name as a careless file system compares it, and its own spelling if that differs: `end` and `end.`."""
-
-DEEP = "**"
-BELOW = (DEEP, "*")
-
-
-def path_fits(glob: str, path: str, *, careless: bool = False) -> bool:
-    """True if a pattern fits a path from the workspace.
-
-    `careless` is for rules that tighten: it ignores case and look-alikes, and fits everything below a fitting name.
-    """
-    if not careless:
-        return _walk(_parts(glob), path.split("/"), DEEP, _name_fits)
-    parts, names = _plain_parts(glob), _names(path)
-    return _all_fit(parts, names) or _all_fit((*parts, *BELOW), names)
-
-
-def path_above(path: str, glob: str) -> bool:
-    """True if a directory may contain a path that the pattern fits."""
-    names = _names(path)
-    if names == ((".",),):
-        return True
-    for part, name in zip(_plain_parts(glob), names, strict=False):
-        if part == DEEP:
-            return True
-        if not _spelled_fits(part, name):
-            return False
-    return True
-
-
-def directory_of(path: str, glob: str) -> bool:
-    """True if a path is the directory whose content a pattern fits: `secret` for `secret/**`."""
-    parts = _plain_parts(glob)
-    return len(parts) > 2 and parts[-2:] == BELOW and _all_fit(parts[:-2], _names(path))
-
-
-def first_names(paths: Iterable[str]) -> frozenset[str]:
-    """The first name of each path, in every spelling that a careless comparison sees."""
-    return frozenset(name for path in paths for name in _names(path)[0])
-
-
-@lru_cache(maxsize=2048)
-def first_fixed(glob: str) -> str | None:
-    """The first name that all fitting paths share; None if it may be any."""
-    first = _plain_parts(glob)[0]
-    return None if "*" in first or "?" in first else first
-
-
-def plain_parts(glob: str) -> tuple[str, ...]:
-    """The names of a pattern for careless comparison; `**` stands for any number of names."""
-    return _plain_parts(glob)
-
-
-def part_fits(part: str, name: str) -> bool:
-    """True if one name of a pattern, not `**`, fits one name of a path in its plain form."""
-    return _name_fits(part, name)
-
-
-@lru_cache(maxsize=4096)
-def _names(path: str) -> tuple[Spellings, ...]:
-    careless = names_of(path)
-    spelled = [part for part in plain_form(path).replace("\\", "/").split("/") if part not in ("", ".")] or ["."]
-    return tuple((one,) if one == other else (one, other) for one, other in zip(careless, spelled, strict=True))
-
-
-@lru_cache(maxsize=2048)
-def _plain_parts(glob: str) -> tuple[str, ...]:
-    return _parts(plain_form(glob))
-
-
-@lru_cache(maxsize=2048)
-def _parts(glob: str) -> tuple[str, ...]:
-    anchored = glob.startswith(("/", "./"))
-    plain = glob.removeprefix("./").lstrip("/")
-    parts = [part for part in plain.split("/") if part not in ("", ".")]
-    bare = len(parts) == 1 and not anchored and parts[0] != DEEP
-    if plain.endswith("/"):
-        parts.append(DEEP)
-    if bare:
-        parts.insert(0, DEEP)
-    if len(parts) > 1 and parts[-1] == DEEP:
-        parts[-1:] = BELOW  # `dir/**` fits the content of a directory, never the directory itself
-    return tuple(parts)
-
-
-def _all_fit(parts: Sequence[str], names: Sequence[Spellings]) -> bool:
-    return _walk(parts, names, DEEP, _spelled_fits)
-
-
-@lru_cache(maxsize=8192)
-def _spelled_fits(part: str, spellings: Spellings) -> bool:
-    return any(_name_fits(part, name) for name in spellings)
-
-
-@lru_cache(maxsize=8192)
-def _name_fits(part: str, name: str) -> bool:
-    if "*" not in part and "?" not in part:
-        return part == name
-    if len(name) > MAX_NAME_BYTES:
-        return False  # no file name is that long
-    if "?" in part:
-        return _walk(part, name, "*", _letter_fits)
-    first, *others = part.split("*")
-    last = others.pop()
-    at, end = len(first), len(name) - len(last)
-    if at > end or not name.startswith(first) or not name.endswith(last):
-        return False
-    for piece in others:  # the earliest match leaves the most for the rest
-        at = name.find(piece, at, end)
-        if at < 0:
-            return False
-        at += len(piece)
-    return True
-
-
-def _letter_fits(wanted: str, letter: str) -> bool:
-    return wanted in ("?", letter)
-
-
-def _walk(pattern: Sequence[str], given: Sequence[T], star: str, fits: Callable[[str, T], bool]) -> bool:
-    """Match in one pass, backtracking to the last star only: earlier stars never need to take more."""
-    at = here = 0
-    back: tuple[int, int] | None = None
-    while here < len(given):
-        if at < len(pattern) and pattern[at] == star:
-            back = (at, here)
-            at += 1
-        elif at < len(pattern) and fits(pattern[at], given[here]):
-            at += 1
-            here += 1
-        elif back is not None:
-            back = (back[0], back[1] + 1)
-            at, here = back[0] + 1, back[1]
-        else:
-            return False
-    while at < len(pattern) and pattern[at] == star:
-        at += 1
-    return at == len(pattern)
 
 
 MEDIUM_EXTENSIONS = frozenset({".txt", ".md", ".json", ".py", ".js", ".ts", ".jsx", ".tsx"})
@@ -374,46 +208,42 @@ def _secret_settings(path: str) -> bool:
     return secret_name(path) and (is_obeyed or trusted_name(path) is None) and holds_data
 
 
-class WriteRisk:
-    """Assess the risk of writing a file."""
+def assess_write(path: str, content: str) -> list[Finding]:
+    """Findings for a write to a path that is known to stay inside the workspace; never empty."""
+    protected = protected_name(path)
+    if protected is not None:
+        return [_finding(VerdictLevel.REFUSE, f"{quoted(path)} may not be written. {protected}", "protected")]
+    last = names_of(path)[-1]
+    if _PROGRAM.fullmatch(last):
+        reason = f"{quoted(path)} would be a program or binary file; only text is written."
+        return [_finding(VerdictLevel.REFUSE, reason, "program")]
+    findings = [_by_name(path, last)]
+    if MASK_PREFIX in content:
+        reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
+        instead = "edit the file without its secret lines"
+        findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
+    if content.startswith("#!") and source_kind(path) is not None:
+        reason = "It begins with `#!`: whoever runs it next runs what is written here."
+        findings.append(_finding(VerdictLevel.HIGH, reason, "script", always_asks=True))
+    if "\0" in content:
+        reason = "The content holds NUL bytes: it is not text."
+        findings.append(_finding(VerdictLevel.HIGH, reason, "binary", always_asks=True))
+    return findings
 
-    def assess_write(self, path: str, content: str) -> list[Finding]:
-        """Findings for a write to a path that is known to stay inside the workspace; never empty."""
-        protected = protected_name(path)
-        if protected is not None:
-            return [_finding(VerdictLevel.REFUSE, f"{quoted(path)} may not be written. {protected}", "protected")]
-        last = names_of(path)[-1]
-        if _PROGRAM.fullmatch(last):
-            reason = f"{quoted(path)} would be a program or binary file; only text is written."
-            return [_finding(VerdictLevel.REFUSE, reason, "program")]
-        findings = [self._by_name(path, last)]
-        if MASK_PREFIX in content:
-            reason = "The content holds a mask in place of a secret; writing it would replace the real secret."
-            instead = "edit the file without its secret lines"
-            findings.append(_finding(VerdictLevel.HIGH, reason, "masked", instead, always_asks=True))
-        if content.startswith("#!") and source_kind(path) is not None:
-            reason = "It begins with `#!`: whoever runs it next runs what is written here."
-            findings.append(_finding(VerdictLevel.HIGH, reason, "script", always_asks=True))
-        if "\0" in content:
-            reason = "The content holds NUL bytes: it is not text."
-            findings.append(_finding(VerdictLevel.HIGH, reason, "binary", always_asks=True))
-        return findings
 
-    def _by_name(self, path: str, last: str) -> Finding:
-        trusted = trusted_name(path)
-        if trusted is not None:
-            reason = f"{quoted(path)} is more than text. {trusted}"
-            return _finding(VerdictLevel.HIGH, reason, "trusted", always_asks=True)
-        stem, dot, ending = last.rpartition(".")
-        if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
-            return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
-        if dot and stem and ending in _SCRIPTS:
-            reason = f"Writes a .{ending} script: whoever runs it next runs what is written here."
-            return _finding(VerdictLevel.HIGH, reason, "script")
-        what = f".{ending} file" if dot and stem else "file without an extension"
-        return _finding(
-            VerdictLevel.HIGH, f"Writes a {what}, which is none of the kinds known to be plain text.", "other"
-        )
+def _by_name(path: str, last: str) -> Finding:
+    trusted = trusted_name(path)
+    if trusted is not None:
+        reason = f"{quoted(path)} is more than text. {trusted}"
+        return _finding(VerdictLevel.HIGH, reason, "trusted", always_asks=True)
+    stem, dot, ending = last.rpartition(".")
+    if dot and stem and f".{ending}" in MEDIUM_EXTENSIONS:
+        return _finding(VerdictLevel.MEDIUM, "Writes a text file.", "text")
+    if dot and stem and ending in _SCRIPTS:
+        reason = f"Writes a .{ending} script: whoever runs it next runs what is written here."
+        return _finding(VerdictLevel.HIGH, reason, "script")
+    what = f".{ending} file" if dot and stem else "file without an extension"
+    return _finding(VerdictLevel.HIGH, f"Writes a {what}, which is none of the kinds known to be plain text.", "other")
 
 
 def _finding(

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from byleave.gate import Policy, Rule
-from byleave.gate.names import DEEP
+from byleave.gate.paths import DEEP
 from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import TOOLS, ListDirectoryParams, ListDirectoryResult, WriteFileParams, WriteFileResult
 from byleave.workspace.files.executor import AroundWrite, FileSystemExecutor, Listing

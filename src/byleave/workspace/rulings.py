@@ -2,7 +2,7 @@
 
 `Rulings` asks a function whether a relative path is forbidden; a forbidden directory includes everything below it.
 `Denials` matches patterns one name at a time, so that a walk costs the same however many there are. A pattern means the
-same as in the gate (`gate.globs`, read as for a rule that tightens: case and look-alikes do not matter, a directory
+same as in the gate (`gate.paths`, read as for a rule that tightens: case and look-alikes do not matter, a directory
 includes its content). Time and memory stay bounded whatever the patterns and names are: no regular expression is built
 from them. Nothing here reads the rules, decides what they should be, or touches the disk.
 """
@@ -10,8 +10,7 @@ from them. Nothing here reads the rules, decides what they should be, or touches
 import re
 from collections.abc import Callable, Collection, Sequence
 
-from byleave.gate.names import BELOW, DEEP, names_of, part_fits, plain_parts
-from byleave.gate.text.characters import plain_form
+from byleave.gate.paths import BELOW, DEEP, names_of, part_fits, plain_form, plain_parts
 from byleave.protocol.errors import PathValidationError
 
 Forbidden = Callable[[str], bool]

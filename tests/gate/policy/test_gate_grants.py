@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from byleave.gate import Gate, GateRules, Judgement
 from byleave.gate.commands.calls import call_of
-from byleave.gate.commands.tables import Opening, breadth, load_tables
+from byleave.gate.commands.tables import load_tables
+from byleave.gate.commands.understood import RUN_CODE
 from byleave.gate.policy.grants import (
     MOST_SUGGESTIONS,
+    Opening,
+    breadth,
     covers,
     covers_everything,
     leaves_unseen,
@@ -122,6 +125,10 @@ HARMLESS_THERE = {
     "unittest": ["-f"],  # stop at the first failure
     "cargo": ["-p evil", "-pevil"],  # a package of the workspace
 }
+
+
+def test_every_program_that_runs_code_may_only_be_granted_as_such() -> None:
+    assert set(breadth().runners) == RUN_CODE
 
 
 # What a class covers

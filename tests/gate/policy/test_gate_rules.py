@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from byleave.gate import CommandValidator, Gate, GateRules, Policy, parse_policy
 from byleave.gate.commands.calls import Call, call_of
-from byleave.gate.names import directory_of, path_above, path_fits
+from byleave.gate.paths import directory_of, path_above, path_fits
 from byleave.gate.policy.rules import Fit, Pattern
 from byleave.protocol.overview import Layer
 
@@ -56,7 +56,6 @@ def test_begin_of_a_line_is_found_behind_options(argv: tuple[str, ...], strictly
     assert PUSH.fits_strictly(call) is strictly
     assert PUSH.fit(call) is leniently
     assert PUSH.fits_leniently(call) is (leniently is Fit.YES)
-    assert PUSH.reaches_into(call) is (leniently is Fit.PERHAPS)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from byleave.gate.names import MEDIUM_EXTENSIONS, protected_name, secret_name, trusted_name
-from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out, quoted
+from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out
 from byleave.gate.text.characters import hidden_in_prose
+from byleave.gate.text.render import quoted
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
 from .tables import CommandTable, Kind
@@ -26,11 +28,31 @@ _UNCERTAIN_LINES = frozenset("aicbtTv:")
 """Commands that take the rest of the line, or not, depending on the sed."""
 _NAMES_FILE = frozenset("rRwW")
 _ADDRESS = re.compile(r"\s*(?:[0-9]+(?:~[0-9]+)?|[$]|[+~][0-9]+)")
+_ADDRESS_FLAGS = re.compile(r"[IM]*")
+_COMMA = re.compile(r"[ \t]*,?[ \t]*")
 _SED_NUMBER = re.compile(r"[ \t]*[0-9]*")
 _BLANK = re.compile(r"[\s;]*")
-_SPACE = re.compile(r"[ \t]*")
+_NEGATED = re.compile(r"[! \t]*")
+_LINE = re.compile(r"[^\n]*")
+_LABEL = re.compile(r"[^\n;}]*")
+"""Some seds end a label at `;`: the rest is read as commands, which is stricter."""
+_END = re.compile(r"[ \t]*(?=[\n;}#]|\Z)")
 _DELIMITERS = frozenset("/,|#@!:%_~+=^.-")
 _TERMINALS = frozenset(("/dev/stdout", "/dev/stderr"))
+
+
+@cache
+def _up_to(delimiter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A regular expression and a replacement of sed, each with the delimiter that ends it.
+
+    A delimiter within brackets is unclear, because seds disagree about it: neither pattern fits then.
+    """
+    end = re.escape(delimiter)
+    # No group may be captured: within a possessive repetition `re` fails on it.
+    kinds = "|".join(rf"\[[{kind}](?:(?![{kind}]\]|{end})[\s\S])*+[{kind}]\]" for kind in ":.=" if kind != delimiter)
+    brackets = rf"\[\^?+\]?+(?:[^]\\\[\n{end}]|\\[^\n]|{kinds}|\[(?![:.=]))*+\]"
+    expression = rf"(?:[^\\\[\n{end}]|\\[^\n]|{brackets})*+{end}"
+    return re.compile(expression), re.compile(rf"(?:[^\\\n{end}]|\\[^\n])*+{end}")
 
 
 class _Unclear(Exception):
@@ -52,7 +74,7 @@ class SedScript:
 
 def read_script(text: str) -> SedScript:
     """Read one script, or one of several pieces of it."""
-    reader = _Reader(text)
+    reader = _SedReader(text)
     try:
         reader.read()
     except _Unclear:
@@ -60,7 +82,7 @@ def read_script(text: str) -> SedScript:
     return reader.script
 
 
-class _Reader:
+class _SedReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
@@ -68,54 +90,27 @@ class _Reader:
 
     def read(self) -> None:
         while True:
-            self._skip(_BLANK)
+            self._take(_BLANK)
             if self.at >= len(self.text):
                 return
-            self._addresses()
-            self._command()
+            if self._address() and "," in self._take(_COMMA) and not self._address():
+                raise _Unclear
+            self._take(_NEGATED)
+            self._command(self._next())
 
-    def _skip(self, pattern: re.Pattern[str]) -> None:
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        """Pass over the text that a pattern fits here, and return it."""
         found = pattern.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
+        if found is None:
+            raise _Unclear
+        self.at = found.end()
+        return found.group()
 
     def _next(self) -> str:
         if self.at >= len(self.text):
             raise _Unclear
-        character = self.text[self.at]
         self.at += 1
-        return character
-
-    def _peek(self) -> str:
-        return self.text[self.at] if self.at < len(self.text) else ""
-
-    def _addresses(self) -> None:
-        if not self._address():
-            return
-        self._skip(_SPACE)
-        if self._peek() == ",":
-            self.at += 1
-            self._skip(_SPACE)
-            if not self._address():
-                raise _Unclear
-        self._skip(_SPACE)
-
-    def _address(self) -> bool:
-        found = _ADDRESS.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
-            return True
-        if self._peek() == "/":
-            self.at += 1
-            self._pattern("/")
-        elif self._peek() == "\\":
-            self.at += 1
-            self._pattern(self._delimiter())
-        else:
-            return False
-        while self._peek() in ("I", "M"):
-            self.at += 1
-        return True
+        return self.text[self.at - 1]
 
     def _delimiter(self) -> str:
         character = self._next()
@@ -123,107 +118,41 @@ class _Reader:
             raise _Unclear
         return character
 
-    def _pattern(self, delimiter: str) -> None:
-        """Skip a regular expression. A delimiter within brackets is unclear: seds disagree about it."""
-        while (character := self._next()) != delimiter:
-            if character == "\n":
-                raise _Unclear
-            if character == "\\":
-                self._escaped()
-            elif character == "[":
-                self._brackets(delimiter)
+    def _address(self) -> bool:
+        if _ADDRESS.match(self.text, self.at):
+            self._take(_ADDRESS)
+            return True
+        first = self.text[self.at : self.at + 1]
+        if first not in ("/", "\\"):
+            return False
+        self.at += 1
+        expression, _ = _up_to("/" if first == "/" else self._delimiter())
+        self._take(expression)
+        self._take(_ADDRESS_FLAGS)
+        return True
 
-    def _brackets(self, delimiter: str) -> None:
-        if self._peek() == "^":
-            self.at += 1
-        if self._peek() == "]":
-            self.at += 1
-        while (character := self._next()) != "]":
-            if character in (delimiter, "\n"):
-                raise _Unclear
-            if character == "\\":
-                self._escaped()
-            elif character == "[" and self._peek() in (":", ".", "="):
-                closing = self.text.find(self._peek() + "]", self.at + 1)
-                if closing < 0 or delimiter in self.text[self.at : closing + 2]:
-                    raise _Unclear
-                self.at = closing + 2
-
-    def _escaped(self) -> None:
-        if self._next() == "\n":
-            raise _Unclear
-
-    def _replacement(self, delimiter: str) -> None:
-        while (character := self._next()) != delimiter:
-            if character == "\n":
-                raise _Unclear
-            if character == "\\":
-                self._escaped()
-
-    def _command(self) -> None:
-        while self._peek() in ("!", " ", "\t"):
-            self.at += 1
-        command = self._next()
-        if command in ("{", "}"):
-            return
+    def _command(self, command: str) -> None:
         if command == "#":
-            self._line()
+            self._take(_LINE)
         elif command in _PLAIN:
-            self._end()
+            self._take(_END)
         elif command in _WITH_NUMBER:
-            self._skip(_SED_NUMBER)
-            self._end()
+            self._take(_SED_NUMBER)
+            self._take(_END)
         elif command == "s":
             self._substitute()
         elif command == "y":
-            delimiter = self._delimiter()
-            self._replacement(delimiter)
-            self._replacement(delimiter)
-            self._end()
-        else:
+            _, text = _up_to(self._delimiter())
+            self._take(text)
+            self._take(text)
+            self._take(_END)
+        elif command not in ("{", "}"):
             self._doubtful(command)
 
-    def _doubtful(self, command: str) -> None:
-        script = self.script
-        script.certain = False
-        if command == "e":
-            script.runs = True
-            self._line()
-        elif command in _NAMES_FILE:
-            self._file(command)
-        elif command == "F":
-            self._end()
-        elif command in _UNCERTAIN_LINES:
-            if command in "aic" and self.text.find("\\", self.at) >= 0:
-                raise _Unclear
-            self._semicolon_or_line(command)
-        else:
-            raise _Unclear
-
-    def _semicolon_or_line(self, command: str) -> None:
-        """Skip a label or text. Some seds end a label at `;`: the rest is read as commands, which is stricter."""
-        if command in "aic":
-            self._line()
-            return
-        while self._peek() not in ("", "\n", ";", "}"):
-            self.at += 1
-
-    def _file(self, command: str) -> None:
-        name = self._line().strip()
-        if name not in _TERMINALS:
-            (self.script.reads if command in "rR" else self.script.writes).append(name)
-
-    def _line(self) -> str:
-        end = self.text.find("\n", self.at)
-        line = self.text[self.at :] if end < 0 else self.text[self.at : end]
-        self.at += len(line)
-        return line
-
     def _substitute(self) -> None:
-        delimiter = self._delimiter()
-        self._pattern(delimiter)
-        self._replacement(delimiter)
-        while (flag := self._peek()) and (flag in "gpiImM" or flag.isdigit()):
+        for piece in _up_to(self._delimiter()):
+            self._take(piece)
+        while (flag := self.text[self.at : self.at + 1]) and (flag in "gpiImM" or flag.isdigit()):
             self.at += 1
         if flag == "e":
             self.script.certain = False
@@ -231,16 +160,26 @@ class _Reader:
             raise _Unclear
         if flag == "w":
             self.at += 1
-            self.script.certain = False
-            self._file("w")
+            self._doubtful("w")
             return
-        self._end()
+        self._take(_END)
 
-    def _end(self) -> None:
-        """Require a separator after a command."""
-        self._skip(_SPACE)
-        if self._peek() not in ("", "\n", ";", "}", "#"):
+    def _doubtful(self, command: str) -> None:
+        script = self.script
+        script.certain = False
+        if command == "e":
+            script.runs = True
+            self._take(_LINE)
+        elif command in _NAMES_FILE:
+            name = self._take(_LINE).strip()
+            if name not in _TERMINALS:
+                (script.reads if command in "rR" else script.writes).append(name)
+        elif command == "F":
+            self._take(_END)
+        elif command not in _UNCERTAIN_LINES or (command in "aic" and "\\" in self.text[self.at :]):
             raise _Unclear
+        else:
+            self._take(_LINE if command in "aic" else _LABEL)
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,9})?[A-Za-z]{0,3}")
@@ -334,45 +273,39 @@ def _word(value: str, place: Argument) -> Findings:
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} is not a plain word."), *_loose(value, place)]
 
 
-def _refusal(value: str, place: Argument, *, writes: bool = False) -> Finding | None:
-    """The reason a path may not be used by a command, or None."""
+def _refused(value: str, place: Argument, *, writes: bool = False) -> Findings:
+    """The reason a path may not be used by a command; nothing if it may."""
     if value.startswith("~") or (value.startswith(("$", "%")) and _VARIABLE.match(value)) or _EXPANDS.search(value):
         # We would take it literally, but its author meant a place outside.
-        return place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)
+        return [place.finding(_REFUSE, f"{quoted(value)} names a home directory or variable.", RELATIVE_HINT)]
     relative, refusal = check_path(value, workspace=place.workspace)
-    if refusal is None and writes:
-        reason = protected_name(relative)
-        if reason is not None:
-            return place.finding(_REFUSE, f"{quoted(value)} may not be written. {reason}")
-    return refusal
+    reason = protected_name(relative) if refusal is None and writes else None
+    if reason is not None:
+        return [place.finding(_REFUSE, f"{quoted(value)} may not be written. {reason}")]
+    return NOTHING if refusal is None else [refusal]
 
 
 def _path_name(value: str, place: Argument) -> Findings:
-    if value == "-":
-        return NOTHING
-    refusal = _refusal(value, place)
-    return NOTHING if refusal is None else [refusal]
+    return NOTHING if value == "-" else _refused(value, place)
 
 
 def _path_read(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_MEDIUM, "Reads its input, which is empty.")]
-    refusal = _refusal(value, place)
-    if refusal is not None:
-        return [refusal]
-    if secret_name(value):
+    found = _refused(value, place)
+    if not found and secret_name(value):
         return [place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
-    return NOTHING
+    return found
+
+
+def _path_make(value: str, place: Argument, does: str = "Changes") -> Findings:
+    found = _refused(value, place, writes=True)
+    trusted = None if found else trusted_name(value)
+    return found if trusted is None else [place.finding(_HIGH, f"{does} {quoted(value)}. {trusted}", always_asks=True)]
 
 
 def _path_write(value: str, place: Argument) -> Findings:
-    refusal = _refusal(value, place, writes=True)
-    if refusal is not None:
-        return [refusal]
-    trusted = trusted_name(value)
-    if trusted is not None:
-        return [place.finding(_HIGH, f"Writes {quoted(value)}. {trusted}", always_asks=True)]
-    return [place.finding(_HIGH, f"Writes {quoted(value)}.")]
+    return _path_make(value, place, "Writes") or [place.finding(_HIGH, f"Writes {quoted(value)}.")]
 
 
 def _program(value: str, place: Argument) -> Findings:
@@ -385,18 +318,18 @@ def _loose(value: str, place: Argument) -> Findings:
     pieces = (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
     for piece in pieces:
         if piece.startswith(("/", "~", "$", "\\", "file:", "@/")) or ".." in piece:
-            refusal = _leads_out(piece.removeprefix("@").removeprefix("file:"), place)
-            if refusal is not None:
-                return [refusal]
+            refused = _leads_out(piece.removeprefix("@").removeprefix("file:"), place)
+            if refused:
+                return refused
     return _text(value, place)
 
 
-def _leads_out(piece: str, place: Argument) -> Finding | None:
+def _leads_out(piece: str, place: Argument) -> Findings:
     if piece.startswith(("/", "~/", "\\\\", "$")) or piece == "~":
-        return _refusal(piece, place)
+        return _refused(piece, place)
     if climbs_out(piece.replace("\\", "/")):
-        return place.finding(_REFUSE, f"{quoted(piece)} leads out of the workspace.", RELATIVE_HINT)
-    return None
+        return [place.finding(_REFUSE, f"{quoted(piece)} leads out of the workspace.", RELATIVE_HINT)]
+    return NOTHING
 
 
 def _remote(value: str, place: Argument) -> Findings:
@@ -434,10 +367,9 @@ def _target(value: str, place: Argument) -> Findings:
 def _file_list(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_REFUSE, "There is no input to read names from.")]
-    refusal = _refusal(value, place)
-    if refusal is not None:
-        return [refusal]
-    return [place.finding(_HIGH, f"The files that {quoted(value)} names are used, wherever they lie.")]
+    return _refused(value, place) or [
+        place.finding(_HIGH, f"The files that {quoted(value)} names are used, wherever they lie.")
+    ]
 
 
 def _date_format(value: str, place: Argument) -> Findings:
@@ -582,16 +514,6 @@ def _is_root(relative: str) -> bool:
     return posixpath.normpath(relative) == "."
 
 
-def _path_make(value: str, place: Argument) -> Findings:
-    refusal = _refusal(value, place, writes=True)
-    if refusal is not None:
-        return [refusal]
-    trusted = trusted_name(value)
-    if trusted is not None:
-        return [place.finding(_HIGH, f"Changes {quoted(value)}. {trusted}", always_asks=True)]
-    return NOTHING
-
-
 def _path_change(value: str, place: Argument) -> Findings:
     findings = _path_make(value, place)
     if findings or value.endswith("/") or _is_root(check_path(value, workspace=place.workspace).relative):
@@ -631,10 +553,7 @@ def _requirement(value: str, place: Argument) -> Findings:
 
 
 _JUDGES: dict[Kind, Callable[[str, Argument], Findings]] = {
-    Kind.TEXT: _text,
-    Kind.MESSAGE: _text,
-    Kind.PATTERN: _text,
-    Kind.SUFFIX: _text,
+    **dict.fromkeys((Kind.TEXT, Kind.MESSAGE, Kind.PATTERN, Kind.SUFFIX), _text),
     Kind.NUMBER: _number,
     Kind.WORD: _word,
     Kind.PATH_READ: _path_read,

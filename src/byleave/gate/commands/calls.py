@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from byleave.gate.names import first_names
-from byleave.gate.paths import check_path
+from byleave.gate.paths import check_path, first_names
 from byleave.protocol.wire import JsonObject
 
 from .options import Reading
 from .tables import ALIASES, load_tables
-from .understood import GIVE_PATTERN, UnderstoodCommand
+from .understood import GIVE_PATTERN, RUN_CODE, UnderstoodCommand
 
 FILE_TOOLS = frozenset({"read_file", "write_file", "list_directory", "search_files"})
 MAX_MENTIONS = 512
@@ -42,7 +41,6 @@ _WALK_WITH = {
 }
 """Commands that walk directories only with one of these options, or one that begins so."""
 _WALK = frozenset({"find", "du", "tree", "mv"})
-_RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
 _ABOUT_HISTORY = frozenset(
     ("status", "branch", "tag", "remote", "fetch", "rev-parse", "rev-list", "config", "version", "help", "init")
 ) | frozenset(("describe", "shortlog", "reflog", "push", "ls-remote", "merge-base", "symbolic-ref", "for-each-ref"))
@@ -279,7 +277,7 @@ def _reach(
     reading: Reading | None,
 ) -> tuple[str, ...]:
     """The directories it may walk; none if it opens only named files."""
-    if command in _RUN_CODE:
+    if command in RUN_CODE:
         return mentions
     if reading is None:
         return _EVERYTHING
@@ -288,7 +286,7 @@ def _reach(
     if command in _NAMES_ONLY:
         return ()
     if command == "git":
-        quiet = reading.sub is not None and reading.sub.name.partition(" ")[2] in _ABOUT_HISTORY
+        quiet = reading.sub is not None and reading.sub.table.name.partition(" ")[2] in _ABOUT_HISTORY
         return () if quiet else _EVERYTHING
     if command in _WALK_WITH or command in _WALK:
         if command in _WALK_WITH and not any(option.startswith(_WALK_WITH[command]) for option in options):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from byleave.protocol.verdicts import VerdictLevel
-from byleave.protocol.wire import JsonObject
 
 from .tables import CommandTable, Kind, Option, Style
 
@@ -47,8 +46,7 @@ class Said(NamedTuple):
 class Reading:
     """Arguments of one command or subcommand, sorted by its table."""
 
-    name: str
-    """Name of the table, such as `git log`."""
+    table: CommandTable
     said: tuple[Said, ...] = ()
     unknown: tuple[tuple[str, str | None], ...] = ()
     """Options the table does not have, with the value glued to them."""
@@ -57,15 +55,6 @@ class Reading:
     """Arguments of the program that the command starts."""
     sub: "Reading | None" = None
     """The subcommand's own reading."""
-
-    def to_json(self) -> JsonObject:
-        """For `byleave check`."""
-        shown: JsonObject = {
-            "command": self.name,
-            "options": [[said.spelled, said.value] for said in self.said],
-            "operands": list(self.operands),
-        }
-        return shown if self.sub is None else {**shown, "subcommand": self.sub.to_json()}
 
 
 def read(table: CommandTable, args: Sequence[str]) -> Reading:
@@ -97,7 +86,7 @@ class _Reader:
         self.doubtful_letters = 0
 
     def reading(self) -> Reading:
-        return Reading(self.table.name, tuple(self.said), tuple(self.unknown), tuple(self.operands), tuple(self.rest))
+        return Reading(self.table, tuple(self.said), tuple(self.unknown), tuple(self.operands), tuple(self.rest))
 
     def _say(self, option: Option, spelled: str, value: str | None = None, *, abbreviated: bool = False) -> None:
         self.said.append(Said(option, spelled, value, abbreviated, self.here))

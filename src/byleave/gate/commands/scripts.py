@@ -133,12 +133,9 @@ def line_of(args: Sequence[str], reading: Reading) -> Line:
 
 
 def runs(program: str, line: Line, workspace: str | None = None) -> tuple[str, ...]:
-    """Files of the workspace whose content a program would run."""
-    files_of = _RUNNERS.get(program)
-    if files_of is None:
-        return ()
+    """Files of the workspace whose content one of `RUN_FILES` would run."""
     try:
-        found = tuple(dict.fromkeys(_plain(path, workspace) for path in files_of(line)))
+        found = tuple(dict.fromkeys(_plain(path, workspace) for path in RUN_FILES[program](line)))
     except Unreadable:
         return UNKNOWN
     return found if len(found) <= MAX_SEEN_FILES else UNKNOWN
@@ -447,7 +444,7 @@ def _go(line: Line) -> Iterable[str]:
     return [operand for operand in line.operands[1:] if operand.endswith(".go")]
 
 
-_RUNNERS: dict[str, Callable[[Line], Iterable[str]]] = {
+RUN_FILES: dict[str, Callable[[Line], Iterable[str]]] = {
     "python": _python,
     "node": _node,
     "npm": _npm,

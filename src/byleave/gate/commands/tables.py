@@ -1,24 +1,22 @@
-"""Command tables: the meaning of each command's options and operands, and the lines that may be granted as a class.
+"""Command tables: the meaning of each command's options and operands.
 
-A table gives every option's number and kind of values, and its effect. Tables are read once from `tables/*.toml` and
-`broad.toml`, and nothing else is read. An unknown key, kind or level, or an option with two meanings, is an error that
+A table gives every option's number and kind of values, and its effect. Tables are read once from `tables/*.toml`, and
+nothing else is read. An unknown key, kind or level, or an option with two meanings, is an error that
 names the file and the command, so that a typo is never a hole. Nothing here judges. An option that is not in its table
 is never guessed at.
 
-Subcommands may have several names: a rule against `npm install` means `npm i` too. A program that runs no code of its
-own choosing may be granted by its first words; one that does, only where the data lists every option that may follow.
+Subcommands may have several names: a rule against `npm install` means `npm i` too.
 """
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from byleave.gate.paths import check_path
 from byleave.protocol.verdicts import VerdictLevel
 
 ALIASES = {"python3": "python"}
@@ -144,16 +142,16 @@ class Option:
     """A module that reads its arguments as this command does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CommandTable:
     """Everything known of one command or subcommand."""
 
     name: str
-    does: str
-    level: VerdictLevel
-    style: Style
-    options: Mapping[str, Option]
-    long_names: tuple[str, ...]
+    does: str = ""
+    level: VerdictLevel = VerdictLevel.HIGH
+    style: Style = Style.GNU
+    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    long_names: tuple[str, ...] = ()
     operands: tuple[Kind, ...] = ()
     repeats: bool = False
     """True if the last operand may come again."""
@@ -191,6 +189,8 @@ class CommandTable:
     always_asks: bool = False
     after: Kind = Kind.LOOSE
     subs: Mapping[str, "CommandTable"] = field(default_factory=dict[str, "CommandTable"])
+    synonyms: tuple[tuple[str, ...], ...] = ()
+    """Subcommands under all their names."""
     modules: Mapping[str, Option] = field(default_factory=dict[str, Option])
     settings: frozenset[str] = frozenset()
     backtracks: frozenset[str] = frozenset()
@@ -204,20 +204,11 @@ Shared = Mapping[str, dict[str, Option]]
 """Options that several subcommands have."""
 
 _OPTION_KEYS = frozenset({"flags", "takes", "may_take", "risky"})
-_TABLE_KEYS = (
-    _OPTION_KEYS
-    | frozenset({"uses", "level", "does", "style", "operands", "least", "lacking", "lacking_level", "answers", "most"})
-    | frozenset(
-        {"beyond", "first_given_by", "last", "last_given_by", "digits", "plus_follows", "dashes_end", "after", "equals"}
-    )
-    | frozenset({"stops_at_operand", "because", "instead", "network", "always_asks", "settings", "match", "not_match"})
-    | frozenset({"backtracks", "modules", "subs", "plain_subs", "names", "never", "never_because"})
-)
-_RISKY_KEYS = frozenset(
-    {"options", "takes", "may_take", "level", "because", "instead", "network", "always_asks", "stops", "until"}
-) | frozenset({"offline_with", "unless", "never", "never_because", "operands", "same_as"})
-
-
+_RISKY_KEYS = {one.name for one in fields(Option)} - {"name", "kind", "glued_only"} | {"options", "takes", "may_take"}
+_BUILT = {"operands", "modules", "subs"}
+"""Keys of a table whose values are built from several."""
+_TABLE_VALUES = {one.name for one in fields(CommandTable)} - {"name", "options", "long_names", "repeats"} - _BUILT
+_TABLE_KEYS = _TABLE_VALUES | _BUILT | _OPTION_KEYS | {"uses", "plain_subs", "names"}
 _HEADING = re.compile(r"^\[([A-Za-z0-9_+-]+)\]", re.MULTILINE)
 
 
@@ -290,7 +281,7 @@ def _shared(name: str, raw: Raw) -> dict[str, Option]:
     return _options(raw, name)
 
 
-def _known_keys(raw: Raw, known: frozenset[str], where: str) -> None:
+def _known_keys(raw: Raw, known: Set[str], where: str) -> None:
     unknown = sorted(set(raw) - known)
     if unknown:
         raise TableError(f"{where}: {', '.join(map(repr, unknown))} is not a word of the tables.")
@@ -303,61 +294,29 @@ def build_table(name: str, raw: Raw, shared: Shared, above: CommandTable | None 
     for key in raw.get("uses", ()):
         options.update(shared[key])
     options.update(_options(raw, name))
-    level = VerdictLevel(raw["level"]) if "level" in raw else above.level if above else VerdictLevel.HIGH
-    operands, repeats = _operands(raw.get("operands", ["loose*"]))
+    shape: list[str] = raw.get("operands", ["loose*"])
+    values: dict[str, Any] = {} if above is None else {"does": above.does, "level": above.level, "style": above.style}
+    values |= {key: _value(key, raw[key]) for key in raw if key in _TABLE_VALUES}
     table = CommandTable(
-        name=name,
-        does=raw.get("does", above.does if above else ""),
-        level=level,
-        style=Style(raw.get("style", above.style if above else Style.GNU)),
+        name,
         options=options,
         long_names=tuple(sorted(spelled for spelled in options if spelled.startswith("--"))),
-        operands=operands,
-        repeats=repeats,
-        least=raw.get("least", 0),
-        lacking=raw.get("lacking"),
-        lacking_level=VerdictLevel(raw.get("lacking_level", "HIGH")),
-        answers=_words(raw, "answers"),
-        most=raw.get("most"),
-        beyond=raw.get("beyond"),
-        first_given_by=_words(raw, "first_given_by"),
-        last=_kind(raw, "last"),
-        last_given_by=_words(raw, "last_given_by"),
-        digits=raw.get("digits"),
-        plus_follows=raw.get("plus_follows", False),
-        dashes_end=raw.get("dashes_end", True),
-        equals=raw.get("equals", False),
-        stops_at_operand=raw.get("stops_at_operand", False),
-        because=raw.get("because"),
-        instead=raw.get("instead"),
-        network=raw.get("network", False),
-        always_asks=raw.get("always_asks", False),
-        after=Kind(raw.get("after", Kind.LOOSE)),
-        never=_pattern(raw, "never"),
-        never_because=raw.get("never_because"),
-        settings=_words(raw, "settings"),
-        backtracks=_words(raw, "backtracks"),
-        match=_examples(raw, "match"),
-        not_match=_examples(raw, "not_match"),
+        operands=tuple(Kind(item.rstrip("*")) for item in shape),
+        repeats=bool(shape) and shape[-1].endswith("*"),
         modules={key: option for entry in raw.get("modules", ()) for key, option in _risky(entry)},
+        **values,
     )
-    return _with_subs(table, raw, shared)
+    subs = [*raw.get("subs", {}).items(), *((entry["names"], entry) for entry in raw.get("plain_subs", ()))]
+    return replace(table, subs=dict(_subs(table, subs, shared))) if subs else table
 
 
-def _with_subs(table: CommandTable, raw: Raw, shared: Shared) -> CommandTable:
-    subs: dict[str, CommandTable] = {}
-    for names, entry in raw.get("subs", {}).items():
-        first, *others = names.split()
-        sub = build_table(f"{table.name} {first}", entry, shared, table)
-        subs[first] = sub
-        subs.update({name: replace(sub, name=f"{table.name} {name}") for name in others})
-    for entry in raw.get("plain_subs", ()):
-        names = entry["names"].split()
-        sub = build_table(f"{table.name} {names[0]}", entry, shared, table)
-        subs.update({name: replace(sub, name=f"{table.name} {name}") for name in names})
-    if not subs:
-        return table
-    return replace(table, subs=subs)
+def _subs(
+    above: CommandTable, entries: Iterable[tuple[str, Raw]], shared: Shared
+) -> Iterator[tuple[str, CommandTable]]:
+    for spelled, entry in entries:
+        names = spelled.split()
+        table = build_table(f"{above.name} {names[0]}", entry, shared, above)
+        yield from ((name, replace(table, name=f"{above.name} {name}")) for name in names)
 
 
 def _options(raw: Raw, where: str) -> dict[str, Option]:
@@ -386,242 +345,39 @@ def _add(options: dict[str, Option], more: Mapping[str, Option], where: str) -> 
 
 def _risky(entry: Raw) -> Iterable[tuple[str, Option]]:
     _known_keys(entry, _RISKY_KEYS, f"the options {entry.get('options', '')[:60]!r}")
-    kind = _kind(entry, "takes") or _kind(entry, "may_take")
+    takes = entry.get("takes", entry.get("may_take"))
+    values = {key: _value(key, entry[key]) for key in entry if key not in ("options", "takes", "may_take")}
     for name in entry["options"].split():
-        yield (
-            name,
-            Option(
-                name=name,
-                kind=kind,
-                glued_only="may_take" in entry,
-                level=VerdictLevel(entry.get("level", "LOW")),
-                because=entry.get("because"),
-                instead=entry.get("instead"),
-                network=entry.get("network", False),
-                always_asks=entry.get("always_asks", False),
-                stops=entry.get("stops", False),
-                until=entry.get("until", False),
-                offline_with=_words(entry, "offline_with"),
-                unless=_pattern(entry, "unless"),
-                never=_pattern(entry, "never"),
-                never_because=entry.get("never_because"),
-                operands=_kind(entry, "operands"),
-                same_as=entry.get("same_as"),
-            ),
-        )
+        yield name, Option(name, None if takes is None else Kind(takes), glued_only="may_take" in entry, **values)
 
 
-def _words(raw: Raw, key: str) -> frozenset[str]:
-    return frozenset(raw.get(key, "").split())
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
-def _kind(raw: Raw, key: str) -> Kind | None:
-    return Kind(raw[key]) if key in raw else None
+def _examples(raw: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    return {VerdictLevel(level).value: tuple(lines) for level, lines in raw.items()}
 
 
-def _pattern(raw: Raw, key: str) -> re.Pattern[str] | None:
-    return re.compile(raw[key]) if key in raw else None
-
-
-def _examples(raw: Raw, key: str) -> dict[str, tuple[str, ...]]:
-    return {VerdictLevel(level).value: tuple(lines) for level, lines in raw.get(key, {}).items()}
-
-
-def _operands(shape: list[str]) -> tuple[tuple[Kind, ...], bool]:
-    repeats = bool(shape) and shape[-1].endswith("*")
-    return tuple(Kind(item.rstrip("*")) for item in shape), repeats
-
-
-_GROUPS: dict[str, tuple[str, ...]] = {
-    "npm": (
-        "install i in ins inst insta instal isnt isnta isntal isntall add it install-test",
-        "ci clean-install ic install-clean isntall-clean cit install-ci-test clean-install-test",
-        "test t tst it install-test cit install-ci-test clean-install-test",
-        "run run-script rum urn",
-        "exec x npx",
-        "uninstall unlink remove rm r un",
-        "update up upgrade udpate",
-        "list ls ll la",
-        "view v info show",
-        "init create innit",
-        "link ln",
-        "rebuild rb",
-        "login adduser add-user",
-        "owner author",
-        "token tokens",
-        "dist-tag dist-tags",
-        "version verison",
-        "search s se find",
-        "explain why",
-        "org ogr",
-        "dedupe ddp find-dupes",
-        "config c",
-    ),
-    "git": ("add stage", "blame annotate", "init init-db"),
-    "cargo": ("build b", "check c", "doc d", "run r", "test t", "remove rm"),
+_TYPES: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("level", "lacking_level"), VerdictLevel),
+    **dict.fromkeys(("last", "after", "operands"), Kind),
+    **dict.fromkeys(("never", "unless"), re.compile),
+    **dict.fromkeys(("match", "not_match"), _examples),
+    **dict.fromkeys(("answers", "first_given_by", "last_given_by", "settings", "backtracks", "offline_with"), _words),
+    "style": Style,
+    "synonyms": lambda groups: tuple(tuple(group.split()) for group in groups),
 }
-_BY_NAME = {
-    (command, group.split()[0]): tuple(group.split()) for command, groups in _GROUPS.items() for group in groups
-}
+
+
+def _value(key: str, raw: Any) -> Any:
+    return _TYPES[key](raw) if key in _TYPES else raw
 
 
 def all_names(command: str, sub: str) -> tuple[str, ...]:
     """All names of a subcommand; only `sub` itself if it has no other."""
-    found = _BY_NAME.get((command, sub))
-    if found is None:  # an alias stands for the first group that has it
-        found = next((names for (name, _), names in _BY_NAME.items() if name == command and sub in names), (sub,))
-    return found
-
-
-Words = tuple[str, ...]
-
-_WORD = re.compile(r"[A-Za-z0-9_.,:%+][A-Za-z0-9_.,:%+-]*")
-_NUMBER = re.compile(r"[0-9]{1,6}|auto|logical")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_PACKAGE = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[A-Za-z0-9_][A-Za-z0-9_.-]*(?:@[A-Za-z0-9_.~^-]+)?")
-_PATH = re.compile(r"[A-Za-z0-9_.][^\0-\x1f\\:*?\"<>|@]*")
-
-
-def _is_path(value: str) -> bool:
-    return bool(_PATH.fullmatch(value)) and ".." not in value.split("/") and check_path(value).refusal is None
-
-
-def _is_test(value: str) -> bool:
-    """A file or directory, perhaps with the name of a test in it."""
-    return _is_path(value.partition("::")[0])
-
-
-_FITS: dict[str, Callable[[str], bool]] = {
-    "text": lambda value: bool(value),
-    "word": lambda value: _WORD.fullmatch(value) is not None,
-    "number": lambda value: _NUMBER.fullmatch(value) is not None,
-    "name": lambda value: _NAME.fullmatch(value) is not None and ".." not in value,
-    "package": lambda value: _PACKAGE.fullmatch(value) is not None and ".." not in value,
-    "path": _is_path,
-    "test": _is_test,
-    "none": lambda value: False,
-}
-_TAKES = ("text", "word", "number", "path")
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A beginning of a line that runs code, and the arguments that may follow it."""
-
-    words: Words
-    what: str
-    widest: str
-    runs: bool
-    """True if code of the workspace runs and is not merely inspected."""
-    flags: frozenset[str]
-    takes: Mapping[str, str]
-    """Options with a value, and its kind."""
-    operands: str
-
-    def lets(self, rest: Sequence[str]) -> bool:
-        """True if every argument after the beginning may follow it."""
-        waiting: str | None = None
-        for arg in rest:
-            if waiting is not None:
-                if arg.startswith("-") or not _FITS[waiting](arg):
-                    return False
-                waiting = None
-            elif not arg.startswith("-"):
-                if not _FITS[self.operands](arg):
-                    return False
-            elif arg in self.takes:
-                waiting = self.takes[arg]
-            elif not self._is_option(arg):
-                return False
-        return waiting is None
-
-    def _is_option(self, arg: str) -> bool:
-        if arg in self.flags:
-            return True
-        name, equals, value = arg.partition("=")
-        if equals:
-            return name in self.takes and _FITS[self.takes[name]](value)
-        if arg.startswith("--"):
-            return False
-        if all(f"-{letter}" in self.flags for letter in arg[1:]):
-            return len(arg) > 2  # a cluster: -xvs
-        kind = self.takes.get(arg[:2])
-        return kind is not None and _FITS[kind](arg[2:])
-
-
-@dataclass(frozen=True, slots=True)
-class Breadth:
-    """`broad.toml`, parsed."""
-
-    plain: frozenset[str]
-    never: Mapping[str, str]
-    runners: Mapping[str, str]
-    openings: tuple[Opening, ...]
-    apart: tuple[Words, ...]
-    brings: tuple[Words, ...]
-    widest: Mapping[Words, str]
-
-    def opening(self, words: Sequence[str]) -> Opening | None:
-        """The opening that these words begin with, or None."""
-        return next((one for one in self.openings if begins(words, one.words)), None)
-
-    def is_apart(self, words: Sequence[str]) -> bool:
-        """True if only the exact line may be granted, wherever the options stand."""
-        return any(begins(words, one) for one in self.apart)
-
-    def is_plain(self, words: Sequence[str]) -> bool:
-        """True if the program runs nothing of the workspace and writes only the files its line names."""
-        return words[0] in self.plain
-
-    def is_runner(self, words: Sequence[str]) -> bool:
-        """True if the program runs code of the workspace with most of its lines."""
-        return words[0] in self.runners
-
-    def runs_code(self, words: Sequence[str]) -> bool:
-        """True if a line runs code of the workspace and does not merely inspect it."""
-        opening = self.opening(words)
-        harmless = opening is not None and not opening.runs and opening.lets(words[len(opening.words) :])
-        return self.is_runner(words) and not harmless
-
-    def brings_unseen(self, words: Sequence[str]) -> bool:
-        return any(begins(words, one) for one in self.brings)
-
-
-def begins(words: Sequence[str], beginning: Words) -> bool:
-    """True if the words start with these, one for one."""
-    return tuple(words[: len(beginning)]) == beginning
-
-
-@cache
-def breadth() -> Breadth:
-    """Read the packaged data, once."""
-    text = resources.files(__name__.rpartition(".")[0]).joinpath("broad.toml").read_text("utf-8")
-    data: dict[str, Any] = tomllib.loads(text)
-    return Breadth(
-        plain=frozenset(data["plain"]["programs"].split()),
-        never={program: entry["because"] for entry in data["never"] for program in entry["programs"].split()},
-        runners={entry["program"]: entry["runs"] for entry in data["runner"]},
-        openings=tuple(one for entry in data["open"] for one in _openings(entry)),
-        apart=_lines(data["apart"]["commands"]),
-        brings=_lines(data["brings"]["commands"]),
-        widest={words: entry["text"] for entry in data["widest"] for words in _lines(entry["commands"])},
-    )
-
-
-def _lines(commands: Iterable[str]) -> tuple[Words, ...]:
-    return tuple(tuple(command.split()) for command in commands)
-
-
-def _openings(entry: Mapping[str, Any]) -> list[Opening]:
-    return [
-        Opening(
-            words=words,
-            what=entry["what"],
-            widest=entry["widest"],
-            runs=entry["runs"],
-            flags=frozenset(entry.get("flags", "").split()),
-            takes={option: kind for kind in _TAKES for option in entry.get(kind, "").split()},
-            operands=entry["operands"],
-        )
-        for words in _lines(entry["commands"])
-    ]
+    table = load_tables().get(command)
+    groups = () if table is None else table.synonyms
+    # An alias stands for the first group that has it.
+    own = (group for group in groups if group[0] == sub)
+    return next(own, None) or next((group for group in groups if sub in group), (sub,))

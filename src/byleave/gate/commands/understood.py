@@ -15,8 +15,10 @@ from byleave.protocol.wire import JsonObject
 
 from . import scripts
 from .options import Reading
-from .tables import ALIASES, Kind, breadth, load_tables
+from .tables import ALIASES, Kind
 
+RUN_CODE = frozenset({"python", "node", "npm", "gcc", "make", "pytest", "cargo", "go", "pip"})
+"""Programs that run code of the workspace or of packages."""
 _READERS = frozenset({"ls", "cat", "head", "tail", "wc", "grep", "echo", "date", "pwd", "whoami", "locate", "true"})
 _FIND_WRITES = ("-delete", "-fprint", "-fls", "-exec", "-ok")
 _GIT_READS = frozenset(
@@ -128,9 +130,9 @@ class UnderstoodCommand:
 
     def to_json(self) -> JsonObject | None:
         """The reading, for `byleave check`."""
-        return None if self.reading is None else self.reading.to_json()
+        return None if self.reading is None else _shown(self.reading)
 
-    @property
+    @cached_property
     def program(self) -> str:
         """The program, with an alias resolved."""
         return ALIASES.get(self.command, self.command)
@@ -146,9 +148,9 @@ class UnderstoodCommand:
         reading = self.reading
         if reading is None or reading.sub is None:
             return None
-        return Subcommand(reading.operands[0], reading.sub.name.rpartition(" ")[2])
+        return Subcommand(reading.operands[0], reading.sub.table.name.rpartition(" ")[2])
 
-    @property
+    @cached_property
     def named(self) -> tuple[str, ...]:
         """The program and its subcommand, without options and operands."""
         return (self.program,) if self.subcommand is None else (self.program, self.subcommand.name)
@@ -169,67 +171,69 @@ class UnderstoodCommand:
             return self.starts_nothing
         return self._git_word in _GIT_READS and not self._git_writes
 
-    @property
+    @cached_property
     def keeps_tree(self) -> bool:
         """True for a git command that can do its work without changing the working tree."""
         return self.is_git and self._git_word in _GIT_KEEPS_TREE and not self._git_writes
 
-    @property
+    @cached_property
     def _git_writes(self) -> bool:
         return any(arg.startswith(_GIT_WRITES) for arg in self.args)
 
-    @property
+    @cached_property
     def runs_code(self) -> bool:
         """True for programs that run code of the workspace or of packages."""
-        return self.program in breadth().runners
+        return self.program in RUN_CODE
 
     @cached_property
     def _line(self) -> scripts.Line | None:
-        return None if self.reading is None else scripts.line_of(self.args, self.reading)
+        """The line, of a program that may run files of the workspace."""
+        reading = self.reading if self.program in scripts.RUN_FILES else None
+        return None if reading is None else scripts.line_of(self.args, reading)
 
     @cached_property
     def runs(self) -> tuple[str, ...]:
         """Files of the workspace whose content it would run."""
         return () if self._line is None else scripts.runs(self.program, self._line, self.workspace)
 
-    @property
+    @cached_property
     def changes_what_it_runs(self) -> bool:
         """True if it rewrites the files it runs, as `npm install` does package.json."""
         return self._line is not None and scripts.changes_what_it_runs(self.program, self._line)
 
-    @property
+    @cached_property
     def package_scripts(self) -> tuple[str, ...] | None:
         """The scripts of package.json that it would run, in order; None if uncertain."""
         return None if self._line is None else scripts.package_scripts(self.program, self._line)
 
     # git
 
-    @property
+    @cached_property
     def is_git(self) -> bool:
         return self.command == "git"
 
-    @property
+    @cached_property
     def _git_word(self) -> str:
         """The subcommand as git sees it, known to the tables or not."""
         return self.reading.operands[0] if self.reading is not None and self.reading.operands else ""
 
-    @property
+    @cached_property
     def makes_repository(self) -> bool:
         """True if the command creates a repository."""
         return self.is_git and self._git_word in _MAKES_REPOSITORY
 
-    @property
+    @cached_property
     def changes_settings(self) -> bool:
         """True if changing the repository's settings is what it is for; that is always asked about."""
         asks = any(finding.always_asks for finding in self.findings)
         return self.is_git and self._git_word in _GIT_SETTINGS and asks
 
-    @property
+    @cached_property
     def git_directories(self) -> tuple[str, ...]:
         """Directories that git changes to first, in order, by -C."""
         return self._values("-C")
 
-    @property
+    @cached_property
     def git_dir(self) -> str | None:
         """The repository that --git-dir names."""
         given = self._values("--git-dir")
@@ -249,7 +253,7 @@ class UnderstoodCommand:
             return ()
         if self.reading is None:  # refused as unreadable; if it ever runs, every word counts
             return tuple(OpenedName(arg, opened=True) for arg in self.args)
-        table = load_tables()[self.command]
+        table = self.reading.table
         found: list[OpenedName] = []
         for one in self.reading.said:
             option = table.options.get(one.spelled)
@@ -280,7 +284,7 @@ class UnderstoodCommand:
         words = {piece for arg in self.args for piece in (arg, arg.partition("=")[2]) if piece and "\0" not in piece}
         return (*sorted(words), *([] if self.command != "grep" or self._grep_names_places else ["."]))
 
-    @property
+    @cached_property
     def _grep_names_places(self) -> bool:
         if self.reading is None:
             return False
@@ -325,6 +329,15 @@ class UnderstoodCommand:
             elif one.option.name == "--dereference-recursive":
                 changed[one.at] = "-r"
         return tuple(changed)
+
+
+def _shown(reading: Reading) -> JsonObject:
+    shown: JsonObject = {
+        "command": reading.table.name,
+        "options": [[said.spelled, said.value] for said in reading.said],
+        "operands": list(reading.operands),
+    }
+    return shown if reading.sub is None else {**shown, "subcommand": _shown(reading.sub)}
 
 
 UNKNOWN_COMMAND = UnderstoodCommand("")

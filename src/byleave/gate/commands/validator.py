@@ -8,10 +8,10 @@ It decides from argv and tables alone and never from the joined text.
 import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import cast
 
-from byleave.gate.paths import quoted
+from byleave.gate.text.render import quoted
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
 
@@ -70,11 +70,14 @@ class CommandValidator:
         if too_much is not None and too_much.level is _REFUSE:
             return _unread(command, args, workspace, [too_much])
         table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
-        further = [] if too_much is None else [too_much]
+        further = () if too_much is None else (too_much,)
         if table is None:
             return _unread(command, args, workspace, [*_without_table(command, args, workspace), *further])
-        findings, network, reading, written = _judge_table(table, args, workspace)
-        return UnderstoodCommand(command, tuple(args), workspace, (*findings, *further), network, reading, written)
+        judge = _judge_table(table, args, workspace)
+        if isinstance(judge, Finding):
+            return _unread(command, args, workspace, [judge, *further])
+        findings, written = (*judge.findings, *further), tuple(judge.written)
+        return UnderstoodCommand(command, tuple(args), workspace, findings, judge.network, judge.reading, written)
 
     def _family(self, command: str) -> CommandTable | None:
         """`mkfs.ext4` is as forbidden as `mkfs`, whatever the configuration allows."""
@@ -100,7 +103,8 @@ def _example(table: CommandTable, line: str) -> str:
     command, *args = shlex.split(line)
     if ALIASES.get(command, command) != table.name:
         return f"an example of {command}"
-    findings = _judge_table(table, args, None)[0]
+    judge = _judge_table(table, args, None)
+    findings = [judge] if isinstance(judge, Finding) else judge.findings
     return max((finding.level for finding in findings), key=lambda level: level.rank).value
 
 
@@ -111,12 +115,8 @@ def _are_texts(args: object) -> bool:
 
 def _not_allowed(command: str, allowed: frozenset[str]) -> Finding:
     shown = command if command.isascii() and command.isprintable() and len(command) <= 100 else quoted(command, 100)
-    return Finding(
-        level=_REFUSE,
-        reason=f"Command not allowed: {shown}",
-        rule="commands.allowed",
-        instead=_listed(allowed),
-    )
+    reason = f"Command not allowed: {shown}"
+    return Finding(level=_REFUSE, reason=reason, rule="commands.allowed", instead=_listed(allowed))
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +159,7 @@ def _unread(command: str, args: Sequence[str], workspace: str | None, findings: 
 
 def _without_table(command: str, args: Sequence[str], workspace: str | None) -> list[Finding]:
     """Judge a command without a table, which the configuration allows: it is always HIGH."""
-    table = CommandTable(command, "", _HIGH, Style.GNU, {}, ())
+    table = CommandTable(command)
     place = Argument(table, workspace)
     findings = [place.finding(_HIGH, f"Nothing is known of the arguments of {quoted(command)}.")]
     for arg in args:
@@ -167,19 +167,17 @@ def _without_table(command: str, args: Sequence[str], workspace: str | None) -> 
     return findings
 
 
-def _judge_table(
-    table: CommandTable, args: Sequence[str], workspace: str | None
-) -> tuple[list[Finding], bool, Reading | None, tuple[str, ...]]:
-    """Return findings, need of network, reading and written names; arguments that cannot be parsed are refused."""
+def _judge_table(table: CommandTable, args: Sequence[str], workspace: str | None) -> "_Judge | Finding":
+    """Judge arguments by a table; one finding if they cannot be parsed, which refuses them."""
     try:
         judge = _Judge(table, read(table, args), workspace)
         judge.run()
     except Unreadable as error:
         reason = f"The arguments of {table.name} cannot be read: {error}."
-        return [Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")], False, None, ()
+        return Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")
     if judge.network:
         judge.findings.append(Finding(level=table.level, reason=NETWORK, rule="commands.network"))
-    return judge.findings, judge.network, judge.reading, tuple(judge.written)
+    return judge
 
 
 def _rule(table: CommandTable) -> str:
@@ -246,11 +244,7 @@ class _Judge:
         module = self.table.modules.get(name.partition(".")[0])
         if module is not None and module.same_as is not None:
             table = load_tables()[module.same_as]
-            inner = _Judge(table, read(table, self.reading.rest), self.workspace)
-            inner.run()
-            self.findings += inner.findings
-            self.written += inner.written
-            self.network = self.network or inner.network
+            self._join(_Judge(table, read(table, self.reading.rest), self.workspace))
         if module is not None and module.network:
             self.network = self.network or not self.reading.rest or self.reading.rest[0] not in module.offline_with
 
@@ -281,7 +275,7 @@ class _Judge:
             if table.style is Style.CONFIG:
                 self._perhaps_meant(name)
             return True
-        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(sub.name, operands=reading.operands[1:])
+        inner = read(sub, reading.rest) if table.stops_at_operand else Reading(sub, operands=reading.operands[1:])
         self._inner(sub, inner)
         if table.style is Style.CONFIG:
             self._doubtful_subcommands()
@@ -289,11 +283,15 @@ class _Judge:
 
     def _inner(self, sub: CommandTable, reading: Reading) -> None:
         judge = _Judge(sub, reading, self.workspace, given={said.option.name for said in self.reading.said})
+        self._join(judge)
+        self.reading = replace(self.reading, sub=judge.reading)
+
+    def _join(self, judge: "_Judge") -> None:
+        """Judge another table's part of the line, and add what is found."""
         judge.run()
         self.findings += judge.findings
         self.written += judge.written
         self.network = self.network or judge.network
-        self.reading = replace(self.reading, sub=judge.reading)
 
     def _doubtful_subcommands(self) -> None:
         """Judge later words too: npm may take the first as the value of an unknown option."""
@@ -301,14 +299,14 @@ class _Judge:
         for name in self.reading.operands[1 : 1 + swallowed]:
             sub = self.table.subs.get(name)
             if sub is not None:
-                self._inner(sub, Reading(sub.name))
+                self._inner(sub, Reading(sub))
 
     def _perhaps_meant(self, name: str) -> None:
         """Judge all that npm may mean: it takes `exe` for `exec`, and `true` for the value of a flag before it."""
         meant = [full for full in self.table.subs if name and full.startswith(name)]
         meant += [word for word in self.reading.operands[1:] if word in self.table.subs]
         for full in meant:
-            self._inner(self.table.subs[full], Reading(self.table.subs[full].name))
+            self._inner(self.table.subs[full], Reading(self.table.subs[full]))
 
     def _operands(self) -> None:
         table, reading = self.table, self.reading
@@ -407,17 +405,8 @@ def _constant(level: VerdictLevel, reason: str, rule: str, instead: str | None, 
     return Finding(level=level, reason=reason, rule=rule, instead=instead, always_asks=always_asks)
 
 
-_BASES: dict[tuple[str, VerdictLevel], Finding] = {}
-
-
+@cache
 def _base(table: CommandTable) -> Finding:
     """The finding every use of a command has; made once for each table."""
-    key = (table.name, table.level)
-    found = _BASES.get(key)
-    if found is None:
-        reason = table.because or f"{table.name} {table.does}."
-        found = Finding(
-            level=table.level, reason=reason, rule=_rule(table), instead=table.instead, always_asks=table.always_asks
-        )
-        _BASES[key] = found
-    return found
+    reason = table.because or f"{table.name} {table.does}."
+    return _constant(table.level, reason, _rule(table), table.instead, table.always_asks)

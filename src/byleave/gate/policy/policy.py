@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, cast
 from byleave.gate.commands.calls import FILE_TOOLS, Call, call_of
 from byleave.gate.commands.tables import ALIASES, all_names, load_tables
 from byleave.gate.commands.validator import understand
-from byleave.gate.paths import climbs_out, quoted
+from byleave.gate.paths import climbs_out
 from byleave.gate.text.characters import half_character, hidden_in, hidden_in_prose
+from byleave.gate.text.render import quoted
 from byleave.protocol.errors import CallerError
 from byleave.protocol.overview import MAX_POLICY_CHARACTERS, Layer, PolicyText
 from byleave.protocol.states import AgentMode

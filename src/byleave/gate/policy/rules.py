@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from byleave.gate.commands.calls import FILE_TOOLS, Call
-from byleave.gate.names import directory_of, first_fixed, path_above, path_fits
+from byleave.gate.paths import directory_of, first_fixed, path_above, path_fits
 
 
 class Fit(IntEnum):
@@ -63,10 +63,6 @@ class Pattern:
     def fits_leniently(self, call: Call) -> bool:
         """True if the call certainly matches."""
         return self.fit(call) is Fit.YES
-
-    def reaches_into(self, call: Call) -> bool:
-        """True if the call may match, or may reach the protected paths."""
-        return self.fit(call) is Fit.PERHAPS
 
     def _command_fit(self, call: Call) -> Fit:
         command = self.command

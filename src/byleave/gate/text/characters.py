@@ -103,8 +103,3 @@ def _disguised(word: str) -> bool:
 def _scripts(word: str) -> set[str]:
     names = (unicodedata.name(character, "") for character in word)
     return {script for name in names for script in _SCRIPTS if name.startswith(script)}
-
-
-def plain_form(text: str) -> str:
-    """Fold compatibility forms and case, as a careless reader or file system would."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()

@@ -21,7 +21,7 @@ from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .characters import HIDDEN, HIDDEN_CLASS, escaped, mixed_scripts, whole_characters
+from .characters import HIDDEN, HIDDEN_CLASS, escaped, hidden_in, mixed_scripts, whole_characters
 from .secrets import (
     MASK_PREFIX,
     Cover,
@@ -41,6 +41,7 @@ _CONTEXT = 64 * 1024
 _MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_REASONS = 5
 MAX_TOLD_CONTENT = 300
+_MOST_QUOTED = 4096
 
 _OTHER_BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _BLANKS = f" {_OTHER_BLANKS}"
@@ -98,6 +99,15 @@ def _run(unseen: str) -> str:
     # Spelling out a mixed run would take as long as the run itself.
     digest = hashlib.sha256(unseen.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{len(unseen)} blank or hidden characters, SHA-256 {digest}"
+
+
+def quoted(text: str, limit: int = 120) -> str:
+    """Quote a name for a sentence: visible, shortened, masked as in a question; the record masks more."""
+    masked = mask_text(text[:_MOST_QUOTED], cover_inert)
+    shown = masked[:limit]
+    if hidden_in(shown) is not None:
+        shown = "".join(escaped(c) if hidden_in(c) else c for c in shown)
+    return f"'{shown}'" if len(masked) <= limit else f"'{shown}…'"
 
 
 def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover: Cover = cover_key) -> str:

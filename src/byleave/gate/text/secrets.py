@@ -1,8 +1,8 @@
 """Mask secrets in text and JSON before they reach the model, the record, a log or a screen.
 
-Secrets are known by their form (`secret_formats`), by the name before them, or as the data of a Kubernetes Secret. The
-cost is linear whatever the text. If masking fails, the functions here withhold the text and never pass it on raw, so
-no caller has to handle that.
+Secrets are known by their form (`secret_formats`), by the name before them (`secret_names`), or as the data of a
+Kubernetes Secret. The cost is linear whatever the text. If masking fails, the functions here withhold the text and
+never pass it on raw, so no caller has to handle that.
 
 Calls that a person decides about are masked with `cover_inert`: a mask never hides anything that could act, and says
 how many characters it hides. Text that runs is masked with `cover_key`: there no name or option makes a word a secret.
@@ -13,44 +13,22 @@ stands. It remembers the text before, which may explain the next line (`machine`
 is bounded.
 """
 
+import base64
+import json
 import re
-from functools import partial
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any, cast
 
 from .characters import whole_characters
-from .secret_formats import (
-    MASK_PREFIX,
-    OPTION_NAME,
-    PLACEHOLDER,
-    Cover,
-    cover,
-    cover_inert,
-    cover_key,
-    cover_nothing,
-    mask_formats,
-    mask_named,
-    telling_field,
-)
+from .secret_formats import BY_FORM, KEYS, OPTION_NAME, PLACES, WORDS, Format
+from .secret_names import ENDS_TELLING, NAME_WORDS, PLACEHOLDER, TELLING_FIELD, Cover, is_telling, mask_named
 
-__all__ = [
-    "MASK_PREFIX",
-    "WITHHELD",
-    "Cover",
-    "cover",
-    "cover_inert",
-    "cover_key",
-    "cover_nothing",
-    "mask_arguments",
-    "mask_start",
-    "mask_text",
-    "mask_value",
-]
-
+MASK_PREFIX = "[masked:"
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
-_FOR_PEOPLE = (cover_inert, cover_key)
 _SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
 """No rule fits a short text without any of these: a shortcut for names and paths, which are many."""
 
@@ -82,6 +60,78 @@ _APART = {
     "curl": ("-u", "-U", "--user", "--proxy-user"),
 }
 _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTALL)
+
+# Covers
+
+_INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
+"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`."""
+_INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
+"""For addresses: also without the characters that decide which part is the host."""
+
+_BY_PLACE = frozenset({"option", "password", "token", "secret", "key", "credential"})
+_NO_NAME = re.compile(
+    r"(?:[\w~-]+\.)*(?![Xx][Nn]--)(?=[^a-z.]*[a-z])(?=[^A-Z.]*[A-Z])(?=[^0-9.]*[0-9])[\w~-]{16,}={0,2}", re.ASCII
+)
+"""No host ends so, and no path: with small letters, capitals and digits in one long part."""
+_NEAR = 160
+"""Characters before a key in which its name must stand."""
+_BORDER = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
+"""In words there are few of them, at random they are more than half of all places."""
+_VARIABLE = re.compile(
+    r"(?:[;&|][ \t]*|(?<![\w.-])(?:export|env|ENV)[ \t]+|(?<![^\s\"'])(?=--))([\w.-]+)=(?:\\?[\"'])?\Z", re.ASCII
+)
+_FIELD = re.compile(
+    r"(?:(?:\A|(?<!\\)\n)[ \t]*(?:(?:export|set|const|let|var)[ \t]+|//[^\s=?#]{1,99}:)?|"
+    r"(?P<within>[({,]\s{0,8}|(?<!\\)\n[ \t]*-[ \t]+))"
+    r"(?:[\w.]+\[)?(?P<quote>\\?[\"'])?(?P<name>[\w.-]+)(?(quote)(?P=quote))\]?"
+    r"[ \t]*(?(within)(?::|=>?(?=[ \t]*\\?[\"']))|(?::=|=>|[:=]))[ \t]*(?:\\?[\"'])?"
+    r"(?:(?i:bearer|basic|token)[ \t]+)?\Z",
+    re.ASCII,
+)
+_HEADER = re.compile(r"authorization:[ \t]*(?:bearer|basic|token|digest|apikey|ssws)[ \t]+\Z", re.IGNORECASE)
+"""Before a key: it is the value of a variable or an option, of a field, or in a header. `--token x` is left out, since
+a program that knows no such option takes x for a file, a script or a package."""
+_AFTER_KEY = re.compile(r"(?:\\?[\"']){0,2}(?:[\s,;&|)\]}]|\Z)")
+_NAMES_COMMANDS = re.compile(r"(?:scripts|tasks|dependencies)[\"']?\s*[.:=\]]|\\[uUx]")
+"""Before a table whose fields are commands or packages, by whatever name; its own name may be spelled by escapes."""
+_BEFORE_USER = re.compile(r"://(?:[\w.%+~-]{0,64}:)?\Z", re.ASCII)
+_AFTER_USER = re.compile(r"(?::[\w-]{1,64})?@", re.ASCII)
+"""Around the user or the password of an address, which name no host."""
+_ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh)://\S+")
+
+_NAMES_CODE = re.compile(r"[/:@]|^[A-Za-z_][\w-]*(?:\.[\w-]+)+$")
+"""A path, address, package with its version, or module: `"reset-password": "tools/x1"` is a script that runs."""
+_JOINED = frozenset("/`(:=")
+_SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[\"']?([\w.-]{1,200})[\"']?[ \t]*[:=]", re.ASCII)
+_REST_OF_MASK = re.compile(r"[a-z0-9-]{1,40}(?:, [0-9]{1,9} characters?)?\]")
+"""`url-token]` of `https://[masked:url-token]@host`: its colon does not make it a user and a password."""
+
+
+def cover(kind: str, value: str) -> str:
+    """Cover all of a secret: for the model, recorded results and logs."""
+    return f"{MASK_PREFIX}{kind}]"
+
+
+def cover_inert(kind: str, value: str) -> str:
+    """Cover only what could not be code, and say its length: for calls that people decide about."""
+    inert = _INERT_BEFORE_HOST if kind == "url-password" else _INERT
+    if not inert.fullmatch(value) or (kind in _BY_PLACE and _NAMES_CODE.search(value)):
+        return value
+    return f"{MASK_PREFIX}{kind}, {len(value)} character{'' if len(value) == 1 else 's'}]"
+
+
+def cover_key(kind: str, value: str) -> str:
+    """For text that runs: arguments, scripts, files that something obeys. A word after a name or an option may be a
+    program, package or host there, so only keys known by their own form are covered (`_is_key`)."""
+    return value
+
+
+def cover_nothing(kind: str, value: str) -> str:
+    """Cover nothing: for a person who asked to see what is masked in a call they decide about."""
+    return value
+
+
+_FOR_PEOPLE = (cover_inert, cover_key)
 
 
 def mask_text(text: str, cover: Cover = cover) -> str:
@@ -127,10 +177,11 @@ def _mask(text: str, cover: Cover) -> str:
 
 def _mask_plain(text: str, cover: Cover) -> str:
     lower = _lower(text)
-    masked = mask_formats(text, lower, cover)
+    masked = _mask_formats(text, lower, cover)
     if masked is not text:
         lower = _lower(masked)
-    masked = mask_named(masked, lower, cover)
+    if any(word in lower for word in NAME_WORDS):
+        masked = mask_named(masked, lower, cover, spares_programs=cover is cover_inert)
     return _mask_manifest(masked, cover) if "kind" in lower and "Secret" in masked else masked
 
 
@@ -180,7 +231,7 @@ def _mask_value(value: Any, depth: int, cover: Cover) -> Any:
 
 
 def _mask_field(key: str, value: Any, depth: int, cover: Cover) -> Any:
-    if isinstance(value, str) and value and telling_field(key) and not PLACEHOLDER.match(value):
+    if isinstance(value, str) and value and TELLING_FIELD.search(key) and not PLACEHOLDER.match(value):
         return cover(whole_characters(key.lower()[:40]), value)
     return _mask_value(value, depth, cover)
 
@@ -217,6 +268,155 @@ def _mask_login(argument: str, cover: Cover) -> str:
     found = _USER_AND_PASSWORD.fullmatch(argument)
     return _mask(argument, cover) if found is None else found.group(1) + cover("option", found.group(2))
 
+
+# Secrets known by their form
+
+# Prefixes are searched for only around long runs after their last sign, not in the whole text: a hundred plain
+# searches are faster in little text.
+_RUNS = {
+    "_": re.compile(r"_[A-Za-z0-9+/_-]{16}"),
+    "-": re.compile(r"-[A-Za-z0-9_.-]{16}"),
+    ".": re.compile(r"\.[A-Za-z0-9_-]{16}"),
+}
+_REACH = 20
+"""At least the length of the longest prefix."""
+
+
+def _last_sign(prefix: str) -> str:
+    return next((sign for sign in reversed(prefix) if sign in _RUNS), "")
+
+
+_KEYS_BY_SIGN = tuple((sign, tuple(form for form in KEYS if _last_sign(form.needle) == sign)) for sign in _RUNS)
+_SHORTEST_KEY = 20
+_ANYWHERE = (*(form for form in KEYS if not _last_sign(form.needle)), *PLACES)
+"""Formats whose needle is searched for in the whole text as it is."""
+_LETTERS = tuple(sorted({letter for form in (*_ANYWHERE, *WORDS) for letter in form.needle}))
+
+
+def _mask_formats(text: str, lower: str, cover: Cover) -> str:
+    """Mask secrets that are known by their form; `lower` is the text in lower case."""
+    masked = text
+    if len(text) >= _SHORTEST_KEY:
+        for sign, forms in _KEYS_BY_SIGN:
+            if sign in text and (around := _around(text, sign)):
+                for form in forms:
+                    if form.needle in around:
+                        masked = _mask_format(form, masked, cover)
+    # Searching for a letter takes a fiftieth of the time of a word, and most texts lack some letters.
+    anywhere, words = _possible("".join([letter for letter in _LETTERS if letter in text or letter in lower]))
+    for form in anywhere:
+        if form.needle in text and form.also in lower:
+            masked = _mask_format(form, masked, cover)
+    for form in words:
+        if form.needle in lower and form.also in lower:
+            masked = _mask_format(form, masked, cover)
+    return masked
+
+
+@lru_cache(maxsize=1024)
+def _possible(letters: str) -> tuple[tuple[Format, ...], tuple[Format, ...]]:
+    """Formats whose needle has only these letters: for the text as it is, and for lower case."""
+    there = set(letters)
+    return (
+        tuple(form for form in _ANYWHERE if there.issuperset(form.needle)),
+        tuple(form for form in WORDS if there.issuperset(form.needle)),
+    )
+
+
+def _around(text: str, sign: str) -> str:
+    """The parts of a text where prefixes with this sign may occur."""
+    runs = _RUNS[sign].finditer(text)
+    return "\n".join([text[max(0, run.start() - _REACH) : run.end() + 4] for run in runs])
+
+
+def _mask_format(form: Format, text: str, cover: Cover) -> str:
+    kind, runs = form.kind, cover is cover_key
+    if runs and kind in BY_FORM:
+        cover = cover_inert
+    # Each is one search of the whole text, however many keys are found in it.
+    is_address, names_commands = cache(_ADDRESS.fullmatch), cache(_NAMES_COMMANDS.search)
+
+    def replace(match: re.Match[str]) -> str:
+        if not _is_key(match, is_address, names_commands) if runs else cover is cover_inert and _is_other(match):
+            return match.group()
+        if not match.re.groups:
+            return cover(kind, match.group())
+        whole, part = match.group(), match.group(1)
+        if PLACEHOLDER.match(part):
+            return whole
+        start, end = match.span(1)
+        if whole[: start - match.start()].endswith(MASK_PREFIX) and _REST_OF_MASK.fullmatch(part):
+            return whole
+        return f"{whole[: start - match.start()]}{cover(kind, part)}{whole[end - match.start() :]}"
+
+    return form.pattern.sub(replace, text)
+
+
+def _is_key(match: re.Match[str], is_address: Callable[[str], object], names_commands: Callable[[str], object]) -> bool:
+    """True if what was found in text that runs is a key for certain: by what it is, and by a name that says so or its
+    place in an address. Any other word may be a program, a package or a file, whatever it looks like."""
+    value, (start, end) = match.group(match.re.groups), match.span(match.re.groups)
+    text, near = match.string, max(0, start - _NEAR)
+    is_user = _BEFORE_USER.search(text, near, start) is not None and _AFTER_USER.match(text, end) is not None
+    if is_user and is_address(text):
+        return True  # one argument: no shell takes it apart
+    is_random = _NO_NAME.fullmatch(value) is not None and 3 * len(_BORDER.findall(value)) >= len(value)
+    if not is_random or not (is_user or _AFTER_KEY.match(text, end)) or _holds_text(value):
+        return False
+    if is_user or _HEADER.search(text, near, start):
+        return True
+    variable, field = _VARIABLE.search(text, near, start), _FIELD.search(text, near, start)
+    if variable is not None and _says_key(variable.group(1)):
+        return True
+    # `TOKEN=x` alone may be an argument, and so a file.
+    is_field = field is not None and _says_key(field.group("name")) and (field.start("name") > 0 or "\n" in text)
+    return is_field and not names_commands(text)
+
+
+def _is_other(match: re.Match[str]) -> bool:
+    """True if what looks like a key is set as something else, or is not all that is set: `BASH_ENV` names a program,
+    and so may `./x`, `$(x)` or a word of `NODE_OPTIONS`."""
+    text, (start, end) = match.string, match.span(match.re.groups)
+    near = max(0, start - _NEAR)
+    if _NO_NAME.fullmatch(match.group(match.re.groups)) is None:
+        return False
+    if _BEFORE_USER.search(text, near, start) and _AFTER_USER.match(text, end):
+        return False
+    field = _FIELD.search(text, near, start)
+    if field is not None:
+        return not _says_key(field.group("name"))
+    setting = _SETTING.match(text, text.rfind("\n", 0, start) + 1, start)
+    is_part = setting is not None and not _says_key(setting.group(1))
+    return is_part or text[start - 1 : start] in _JOINED
+
+
+def _says_key(name: str) -> bool:
+    return name.lower() == "authorization" or (ENDS_TELLING.search(name) is not None and is_telling(name))
+
+
+def _holds_text(value: str) -> bool:
+    """True if a part of it is base64 of text: code could be hidden so. A signed token's objects are no code."""
+    parts = [part for part in re.split(r"[^A-Za-z0-9+/_-]", value) if not _is_object(part)]
+    parts += [re.sub("[-_]", "", part) for part in parts]  # decoders may skip what is not of their alphabet
+    for part in parts:
+        for start in range(4):  # behind a prefix of any length
+            piece = part[start : start + (len(part) - start) // 4 * 4]
+            found = base64.b64decode(piece, altchars=b"-_").replace(b"\0", b"")
+            if len(found) >= 12 and sum(32 <= byte < 127 or byte in b"\t\n" for byte in found) > 0.8 * len(found):
+                return True
+    return False
+
+
+def _is_object(part: str) -> bool:
+    """True for base64 of a JSON object whose values are short, as in a signed token."""
+    try:
+        found = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_"))
+    except ValueError:
+        return False
+    return isinstance(found, dict) and all(len(str(each)) <= 64 for each in cast("dict[str, object]", found).values())
+
+
+# Streams
 
 MAX_HELD = 64 * 1024
 """A line or key longer than this leaves in parts."""

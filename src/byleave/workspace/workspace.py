@@ -52,8 +52,8 @@ from .paths import PathValidator, visible
 from .stopping import refuse_late
 
 if TYPE_CHECKING:
+    from .commands.bound_files import HeldFiles
     from .commands.executor import CommandExecutor
-    from .sandbox.bound_files import HeldFiles
     from .sandbox.processes import OnOutput
     from .sandbox.protection import WriteExclusion
     from .sandbox.sandbox import Isolation, Sandbox
@@ -91,7 +91,7 @@ class Workspace:
 
     @cached_property
     def _held(self) -> "HeldFiles":
-        from .sandbox.bound_files import HeldFiles
+        from .commands.bound_files import HeldFiles
 
         return HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
 
@@ -271,8 +271,8 @@ class Workspace:
         *,
         asked: bool,
     ) -> ToolResult:
+        from .commands.trusted import trusted_link_to
         from .sandbox.protection import PROTECTED, link_targets
-        from .sandbox.trusted import trusted_link_to
 
         real = await self._real(params.path)
         if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
@@ -294,7 +294,7 @@ class Workspace:
             return await files.write_file(params, recording, bound, until=until)
 
     def _own_write(self, keep: Keep | None) -> AbstractContextManager[Keep]:
-        from .sandbox.trusted import own_write
+        from .commands.trusted import own_write
 
         return own_write(str(self.root), keep)
 

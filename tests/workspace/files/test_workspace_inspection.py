@@ -18,9 +18,9 @@ from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
+from byleave.workspace.commands import bound_files as pins_module
+from byleave.workspace.commands.bound_files import HeldFiles
 from byleave.workspace.files import inspection as inspection_module
-from byleave.workspace.sandbox import bound_files as pins_module
-from byleave.workspace.sandbox.bound_files import HeldFiles
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -19,12 +19,11 @@ from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import conformance as conformance_module
 from byleave.workspace.sandbox import probe
 from byleave.workspace.sandbox.backends import choose_sandbox
-from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import Part
 from byleave.workspace.sandbox.conformance import ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.protection import Protection
-from byleave.workspace.sandbox.sandbox import Launch, Sandbox
+from byleave.workspace.sandbox.sandbox import BoundFile, Launch, Sandbox
 from byleave.workspace.sandbox.stand_ins import StandIns
 
 pytestmark = pytest.mark.promise("T3", "S")

@@ -23,13 +23,12 @@ from byleave.workspace.sandbox import backends as sandboxes_module
 from byleave.workspace.sandbox import confine
 from byleave.workspace.sandbox import landlock as landlock_module
 from byleave.workspace.sandbox.backends import choose_sandbox
-from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
-from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.sandbox.sandbox import BoundFile, Launch
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
 from harness.lines import understood
 from harness.place import Place

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.protection import PROTECTED
+from byleave.workspace.sandbox.sandbox import BoundFile
 from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
 from harness.lines import understood
 from harness.place import Place

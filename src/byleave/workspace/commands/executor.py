@@ -28,15 +28,15 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace.denied_paths import DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
-from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
 from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
-from byleave.workspace.sandbox.trusted import TrustedFiles, forget_put_back, still_put_back
-from byleave.workspace.stopping import CommandStopped, CommandTimeout, outlast
+from byleave.workspace.stopping import CommandStopped, CommandTimeout, drifted, outlast
 
+from .bound_files import HeldFiles, Holding
 from .operands import check_operands, refuse_moved, to_leave_out
+from .trusted import TrustedFiles, forget_put_back, still_put_back
 
 _MAX_TOLD = 10
 _LIST_SECONDS = 30

@@ -26,7 +26,6 @@ from typing import Literal
 
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 
-from .bound_files import BoundFile
 from .environment import (
     clean_environment,
     command_user,
@@ -44,6 +43,7 @@ from .sandbox import (
     ETC_FOR_NETWORK,
     LIMITS,
     NO_FILES,
+    BoundFile,
     HeldBack,
     Isolation,
     Launch,

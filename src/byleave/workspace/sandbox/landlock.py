@@ -17,7 +17,6 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 from byleave.protocol.errors import ToolFailure
 
 from . import confine
-from .bound_files import BoundFile
 from .environment import (
     clean_environment,
     command_user,
@@ -36,6 +35,7 @@ from .sandbox import (
     ETC_FOR_NETWORK,
     LIMITS,
     NO_FILES,
+    BoundFile,
     Isolation,
     Launch,
     report_unmasked,

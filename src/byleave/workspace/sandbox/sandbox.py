@@ -26,7 +26,6 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, WireModel
 
-from .bound_files import BoundFile
 from .environment import clean_environment, find_program, own_home
 from .masking import NOTHING_WITHHELD, Withheld
 
@@ -117,6 +116,16 @@ def parent_of(pid: int) -> int | None:
             return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFile:
+    """The approved bytes of one file, to be mounted over it."""
+
+    path: str
+    """The file's real path, relative to the workspace."""
+    fd: int
+    mode: int
 
 
 class Isolation(WireModel):

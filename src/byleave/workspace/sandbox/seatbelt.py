@@ -15,11 +15,10 @@ from pathlib import Path
 
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 
-from .bound_files import BoundFile
 from .environment import clean_environment, usable_toolchains
 from .masking import NOTHING_WITHHELD, Withheld
 from .protection import GIT_PROTECTED, PROTECTED
-from .sandbox import NO_FILES, Isolation, Launch, tried_out
+from .sandbox import NO_FILES, BoundFile, Isolation, Launch, tried_out
 
 _PROGRAM = "/usr/bin/sandbox-exec"
 _SYSTEM = (

@@ -30,9 +30,10 @@ from byleave.protocol.errors import RefusedError
 from byleave.workspace.files.drafts import new_name
 from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
+from byleave.workspace.sandbox.masking import parents_of
+from byleave.workspace.sandbox.protection import put_aside
 
-from .masking import find, installed, outermost, parents_of, repositories, trusted, trusted_or_head
-from .protection import put_aside
+from .named_files import find, installed, outermost, repositories, trusted, trusted_or_head
 
 MAX_SEALED = 200
 """Each costs the start of a command about a millisecond; files beyond this are put back instead."""

@@ -15,12 +15,12 @@ import os
 import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.workspace.files.inspection import Look, look_at, refuse_stand_in
 from byleave.workspace.paths import PathValidator
+from byleave.workspace.sandbox.sandbox import BoundFile
 from byleave.workspace.stopping import MISSING, DriftedError, drifted
 
 START_SECONDS = 10.0
@@ -32,16 +32,6 @@ _OVERFLOW, _IGNORED, _UNMOUNT = 0x4000, 0x8000, 0x2000
 _ONLY_DIRECTORIES, _ADD = 0x01000000, 0x20000000
 _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundFile:
-    """The approved bytes of one file, to be mounted over it."""
-
-    path: str
-    """The file's real path, relative to the workspace."""
-    fd: int
-    mode: int
 
 
 class Holding:

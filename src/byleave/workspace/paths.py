@@ -142,6 +142,12 @@ def told_of(path: str) -> Generator[None]:
         raise path_error(path, error) from error
 
 
+def parents_of(path: str) -> list[str]:
+    """The directories above a path, from the workspace down: `a`, `a/b` for `a/b/c`."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
 def names_directory(path: str) -> bool:
     """True if the spelling of a path allows only a directory."""
     return path.endswith(("/", "/."))

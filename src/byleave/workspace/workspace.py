@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .commands.bound_files import HeldFiles
     from .commands.executor import CommandExecutor
     from .sandbox.processes import OnOutput
-    from .sandbox.protection import WriteExclusion
+    from .sandbox.protected_names import WriteExclusion
     from .sandbox.sandbox import Isolation, Sandbox
     from .search.executor import SearchExecutor
     from .undo.desk import UndoDesk
@@ -97,7 +97,7 @@ class Workspace:
 
     @cached_property
     def _turns(self) -> "WriteExclusion":
-        from .sandbox.protection import WriteExclusion
+        from .sandbox.protected_names import WriteExclusion
 
         return WriteExclusion()
 
@@ -272,7 +272,7 @@ class Workspace:
         asked: bool,
     ) -> ToolResult:
         from .commands.trusted import trusted_link_to
-        from .sandbox.protection import PROTECTED, link_targets
+        from .sandbox.protected_names import PROTECTED, link_targets
 
         real = await self._real(params.path)
         if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
@@ -319,7 +319,7 @@ class Workspace:
     def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:
             return nullcontext()  # it has the workspace read-only
-        from .sandbox.protection import PROTECTED, link_targets
+        from .sandbox.protected_names import PROTECTED, link_targets
 
         return self._turns.command(link_targets(str(self.root), PROTECTED))
 

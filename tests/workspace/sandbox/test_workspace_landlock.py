@@ -26,9 +26,8 @@ from byleave.workspace.sandbox.backends import choose_sandbox
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
-from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
-from byleave.workspace.sandbox.sandbox import BoundFile, Launch
+from byleave.workspace.sandbox.sandbox import NOTHING_WITHHELD, BoundFile, Launch, Withheld
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
 from harness.lines import understood
 from harness.place import Place

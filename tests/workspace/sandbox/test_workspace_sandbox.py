@@ -20,7 +20,7 @@ from byleave.workspace.sandbox import environment as programs_module
 from byleave.workspace.sandbox import landlock as landlock_module
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
-from byleave.workspace.sandbox.protection import PROTECTED
+from byleave.workspace.sandbox.protected_names import PROTECTED
 from harness.json_values import JsonObject
 from harness.lines import understood
 from harness.place import Place

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from byleave.workspace.sandbox.landlock import LandlockSandbox
-from byleave.workspace.sandbox.protection import PROTECTED
+from byleave.workspace.sandbox.protected_names import PROTECTED
 from byleave.workspace.sandbox.sandbox import BoundFile
 from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
 from harness.lines import understood

@@ -31,7 +31,7 @@ from byleave.workspace import CommandTimeout, PathValidator, State, Step, UndoHi
 from byleave.workspace.commands.effects import runs_later
 from byleave.workspace.files import drafts as swapping
 from byleave.workspace.files.writing import write_beneath
-from byleave.workspace.sandbox.stand_ins import StandIns
+from byleave.workspace.sandbox.protected_names import StandIns
 from byleave.workspace.undo import restoring
 from byleave.workspace.undo import restoring as settling
 from byleave.workspace.undo import restoring as undo_steps

@@ -29,9 +29,8 @@ from byleave.settings import ClientSettings
 from byleave.workspace.denied_paths import DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.environment import find_program
-from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
-from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
+from byleave.workspace.sandbox.sandbox import NOTHING_WITHHELD, Isolation, Launch, Sandbox, Withheld
 from byleave.workspace.stopping import CommandStopped, CommandTimeout, drifted, outlast
 
 from .bound_files import HeldFiles, Holding

@@ -29,9 +29,8 @@ from byleave.gate import trusted_name
 from byleave.protocol.errors import RefusedError
 from byleave.workspace.files.drafts import new_name
 from byleave.workspace.files.writing import Replacing
-from byleave.workspace.paths import PathValidator, visible
-from byleave.workspace.sandbox.masking import parents_of
-from byleave.workspace.sandbox.protection import put_aside
+from byleave.workspace.paths import PathValidator, parents_of, visible
+from byleave.workspace.sandbox.protected_names import put_aside
 
 from .named_files import find, installed, outermost, repositories, trusted, trusted_or_head
 

@@ -1,6 +1,6 @@
 """The sandbox on Linux: bubblewrap with its own namespaces, and only what a command needs mounted.
 
-Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `protection` mounts it). No network
+Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `mounts` makes it visible). No network
 unless granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The
 probe runs /bin/true through the full argument list: an installed bwrap proves nothing. Parts that do not work here are
 left out one by one (`working_sandbox`), and `Isolation` says so.
@@ -35,18 +35,19 @@ from .environment import (
     pids_group,
     usable_toolchains,
 )
-from .masking import NOTHING_WITHHELD, Withheld
-from .protection import Mounts, Protection
+from .mounts import Mounts, WorkspaceMounts
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
     ETC_FOR_NETWORK,
     LIMITS,
     NO_FILES,
+    NOTHING_WITHHELD,
     BoundFile,
     HeldBack,
     Isolation,
     Launch,
+    Withheld,
     limit_argv,
     may_limit,
     tried_out,
@@ -109,8 +110,8 @@ class BubblewrapSandbox:
         self._system = [*apart, *_system_arguments(root)]
         self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
-        self._protection = Protection(root, by_descriptor=_takes_descriptors(self._bwrap))
-        self.remove_left = self._protection.remove_left
+        self._workspace_mounts = WorkspaceMounts(root, by_descriptor=_takes_descriptors(self._bwrap))
+        self.remove_left = self._workspace_mounts.remove_left
         self._lock = threading.Lock()
         self._writing = 0
         """Number of running commands that could change the workspace."""
@@ -171,7 +172,7 @@ class BubblewrapSandbox:
         """Prepare one command. `whole`: with every mount, also those it does not need."""
         with (
             ExitStack() as held,
-            self._protection.hold(understood, masked, withheld) as mounts,
+            self._workspace_mounts.hold(understood, masked, withheld) as mounts,
             self._counted(writes=not understood.only_reads) as alone,
         ):
             if pins and not alone:

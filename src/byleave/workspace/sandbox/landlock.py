@@ -27,17 +27,18 @@ from .environment import (
     pids_group,
     usable_toolchains,
 )
-from .masking import NOTHING_WITHHELD, Withheld
-from .protection import watched_names
+from .protected_names import watched_names
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
     ETC_FOR_NETWORK,
     LIMITS,
     NO_FILES,
+    NOTHING_WITHHELD,
     BoundFile,
     Isolation,
     Launch,
+    Withheld,
     report_unmasked,
     tried_out,
 )

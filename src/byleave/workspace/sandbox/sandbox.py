@@ -27,7 +27,6 @@ from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, WireModel
 
 from .environment import clean_environment, find_program, own_home
-from .masking import NOTHING_WITHHELD, Withheld
 
 # Not all of /etc: a command that runs as root could read /etc/shadow and keys.
 ETC_FILES = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
@@ -126,6 +125,21 @@ class BoundFile:
     """The file's real path, relative to the workspace."""
     fd: int
     mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Workspace-relative real paths that are kept from a command nobody was asked about."""
+
+    secrets: tuple[str, ...] = ()
+    """Cannot be read."""
+    only_reads: bool = False
+    """True if the command is known only to read: secrets look empty to it, and it can change nothing at all."""
+    sealed: tuple[str, ...] = ()
+    """Cannot be changed."""
+
+
+NOTHING_WITHHELD = Withheld()
 
 
 class Isolation(WireModel):

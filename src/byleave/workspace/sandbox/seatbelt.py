@@ -16,9 +16,8 @@ from pathlib import Path
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 
 from .environment import clean_environment, usable_toolchains
-from .masking import NOTHING_WITHHELD, Withheld
-from .protection import GIT_PROTECTED, PROTECTED
-from .sandbox import NO_FILES, BoundFile, Isolation, Launch, tried_out
+from .protected_names import GIT_PROTECTED, PROTECTED
+from .sandbox import NO_FILES, NOTHING_WITHHELD, BoundFile, Isolation, Launch, Withheld, tried_out
 
 _PROGRAM = "/usr/bin/sandbox-exec"
 _SYSTEM = (

@@ -20,8 +20,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from byleave.workspace.files.drafts import PASSING
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.sandbox.protection import PROTECTED
-from byleave.workspace.sandbox.stand_ins import STAMP_NS
+from byleave.workspace.sandbox.protected_names import PROTECTED, STAMP_NS
 
 from .store import NoRoom, ObjectStore
 

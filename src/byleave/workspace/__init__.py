@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from .search.executor import SearchExecutor
     from .stopping import CommandStopped, CommandTimeout, DriftedError, Unfinished, unfinished
     from .undo.desk import UndoDesk, UndoRefused
-    from .undo.entries import Entry
     from .undo.recorder import UndoRecorder
     from .undo.restoring import Plan, Step, UndoHistory
     from .undo.snapshots import State
+    from .undo.store import Entry
     from .web import SearchProvider, WebSearcher
     from .workspace import Workspace
 
@@ -60,7 +60,7 @@ _HOMES = {
     "CommandStopped": "stopping",
     "CommandTimeout": "stopping",
     "DriftedError": "stopping",
-    "Entry": "undo.entries",
+    "Entry": "undo.store",
     "FileSystemExecutor": "files.executor",
     "Isolation": "sandbox.sandbox",
     "NoSandbox": "sandbox.sandbox",

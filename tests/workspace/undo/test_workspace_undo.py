@@ -36,9 +36,8 @@ from byleave.workspace.undo import restoring
 from byleave.workspace.undo import restoring as settling
 from byleave.workspace.undo import restoring as undo_steps
 from byleave.workspace.undo import store as undo_store
-from byleave.workspace.undo.entries import Entry, Index, sweep
 from byleave.workspace.undo.snapshots import Change, Tree, TreeScan, carried_over, changes_between
-from byleave.workspace.undo.store import ObjectStore
+from byleave.workspace.undo.store import Entry, Index, ObjectStore, sweep
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")
@@ -680,7 +679,7 @@ def test_a_kill_in_the_middle_leaves_a_store_that_leads_all_the_way_back(
 PUTTING = """
 import itertools, sys
 from pathlib import Path
-from byleave.workspace.undo.entries import Entry, Index
+from byleave.workspace.undo.store import Entry, Index
 index = Index(Path(sys.argv[1]))
 for number in itertools.count():
     index.put(Entry(f"{sys.argv[2]}_{number}", "write_file", "x" * 3000, "2026-01-01T00:00:00Z"))
@@ -1515,7 +1514,7 @@ def test_a_disk_that_is_full_while_the_index_is_made_stops_no_later_call(
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
     with monkeypatch.context() as full:
-        full.setattr("byleave.workspace.undo.entries._SCHEMA", "BEGIN; CREATE TABLE entries (x); no more room")
+        full.setattr("byleave.workspace.undo.store._SCHEMA", "BEGIN; CREATE TABLE entries (x); no more room")
         with pytest.raises(OSError, match="syntax error"):
             recorder.begin("exec_1", "execute_command", "x")
     running = recorder.begin("exec_2", "execute_command", "x")

@@ -15,8 +15,7 @@ from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
 from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace
 from byleave.workspace.undo.desk import why_not
-from byleave.workspace.undo.entries import Entry, Index, sweep
-from byleave.workspace.undo.store import ObjectStore
+from byleave.workspace.undo.store import Entry, Index, ObjectStore, sweep
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -12,7 +12,7 @@ import os
 import stat
 import unicodedata
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -160,6 +160,9 @@ def is_open(info: os.stat_result) -> bool:
 
 class PathValidator:
     """Resolves names against the real file system, beneath one pinned directory."""
+
+    forbidden: Callable[[str], bool] | None = None
+    """The real paths that `denied_paths.GuardedPaths` does not open."""
 
     def __init__(self, root: str | Path, *, use_openat2: bool = True) -> None:
         given = os.path.abspath(root)

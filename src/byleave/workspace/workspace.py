@@ -43,7 +43,7 @@ from byleave.protocol.tools import (
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 
-from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
+from .denied_paths import COMMANDS, DeniedPaths, GuardedPaths, make_own
 from .files.drafts import remove_drafts
 from .files.executor import FileSystemExecutor, Keep
 from .files.inspection import inspect, inspect_write
@@ -133,9 +133,9 @@ class Workspace:
 
     def _guarded_files(self, tool: str) -> FileSystemExecutor | None:
         paths = self._guarded_paths(tool)
-        if not isinstance(paths, GuardedPaths):
+        if paths is self._paths:
             return None
-        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write)
+        files = FileSystemExecutor(paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write)
         self._guards.callback(files.close)
         return files
 

@@ -273,9 +273,11 @@ def test_listing_leaves_out_what_the_owner_has_ruled_out(place: Place, paths: Pa
         assert not path.startswith("private/"), "it was entered"
         return path in ("private", "sub/one.txt")
 
+    paths.forbidden = forbidden
+
     def listed(path: str) -> ListDirectoryResult:
         params = ListDirectoryParams(path=path, recursive=True)
-        return Listing(paths, params, threading.Event(), forbidden=forbidden).run()
+        return Listing(paths, params, threading.Event()).run()
 
     found = {entry.path: entry.size for entry in listed(".").files}
     assert found == {"link": len("sub/one.txt"), "sub": 0, "sub/two.txt": 5}

@@ -16,8 +16,8 @@ from functools import cache
 
 from byleave.gate import NameGlobs, secret_globs, secret_name, trusted_globs, trusted_name
 from byleave.protocol.errors import ToolFailure
+from byleave.workspace.denied_paths import Denials, Live, Spot
 from byleave.workspace.paths import parents_of
-from byleave.workspace.rulings import Denials, Live, Spot
 
 MAX_SECONDS = 20.0
 MAX_DEPTH = 256

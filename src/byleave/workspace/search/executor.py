@@ -24,9 +24,9 @@ from pathlib import Path
 from byleave.gate import secret_name
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
+from byleave.workspace.denied_paths import Forbidden, Rulings
 from byleave.workspace.files.links import refuse_hidden_secret
 from byleave.workspace.paths import PathValidator, names_directory, told_of, visible
-from byleave.workspace.rulings import Forbidden, Rulings
 from byleave.workspace.sandbox.environment import command_user
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from .commands.executor import CommandExecutor
     from .files.executor import FileSystemExecutor
     from .paths import PathValidator
+    from .sandbox.backends import NoSandbox
     from .sandbox.bubblewrap import BubblewrapSandbox
-    from .sandbox.sandbox import Isolation, NoSandbox, Sandbox
+    from .sandbox.sandbox import Isolation, Sandbox
     from .search.executor import SearchExecutor
     from .stopping import CommandStopped, CommandTimeout, DriftedError, Unfinished, unfinished
     from .undo.desk import UndoDesk, UndoRefused
@@ -63,7 +64,7 @@ _HOMES = {
     "Entry": "undo.store",
     "FileSystemExecutor": "files.executor",
     "Isolation": "sandbox.sandbox",
-    "NoSandbox": "sandbox.sandbox",
+    "NoSandbox": "sandbox.backends",
     "PathValidator": "paths",
     "Plan": "undo.restoring",
     "Sandbox": "sandbox.sandbox",

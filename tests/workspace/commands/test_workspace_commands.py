@@ -17,8 +17,7 @@ from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
 from byleave.workspace.sandbox import processes
-from byleave.workspace.sandbox.backends import git_files
-from byleave.workspace.sandbox.environment import Toolchain, find_program, search_path, toolchains
+from byleave.workspace.sandbox.environment import Toolchain, find_program, git_files, search_path, toolchains
 from byleave.workspace.sandbox.processes import KeptStream, OutputKeeper
 from byleave.workspace.sandbox.sandbox import Launch
 from harness.place import Place

@@ -429,6 +429,7 @@ def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monke
     monkeypatch.setattr(bubblewrap_module, "find_program", missing)
     monkeypatch.setattr(landlock_module, "find_program", missing)
     monkeypatch.setattr(backends_module, "find_program", missing)
+    monkeypatch.setattr(programs_module, "find_program", missing)
     assert backends_module.choose_sandbox(place.root).isolation().degraded == (
         "bwrap is not installed on this machine. python is not installed on this machine.",
     )

@@ -39,6 +39,7 @@ from .sandbox import (
     Isolation,
     Launch,
     Withheld,
+    memory_files,
     report_unmasked,
     tried_out,
 )
@@ -185,8 +186,7 @@ class LandlockSandbox:
             held.callback(os.close, read_end)
             held.callback(os.close, write_end)
             order = self._order(argv, home, network=network, reads=reads) | {"status": write_end}
-            program = _memory_file(held, _PROGRAM)
-            orders = _memory_file(held, marshal.dumps(order))
+            program, orders = memory_files(held, (_PROGRAM, marshal.dumps(order)))
             yield Launch(
                 argv=[*joins, self._python, "-I", "-S", f"/proc/self/fd/{program}", str(orders)],
                 env=clean_environment(self._root, str(home / "home")) | {"TMPDIR": str(home / "tmp")} | _ENVIRONMENT,
@@ -249,11 +249,3 @@ def working_landlock(root: Path, *, files: Mapping[str, str] = NO_FILES, reason:
     except ToolFailure as error:
         return error.message
     return sandbox.probe() or sandbox
-
-
-def _memory_file(held: ExitStack, data: bytes) -> int:
-    fd = os.memfd_create("byleave", os.MFD_CLOEXEC)
-    held.callback(os.close, fd)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

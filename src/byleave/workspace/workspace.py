@@ -44,9 +44,7 @@ from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 
 from .denied_paths import COMMANDS, DeniedPaths, GuardedPaths, make_own
-from .files.drafts import remove_drafts
 from .files.executor import FileSystemExecutor, Keep
-from .files.inspection import inspect, inspect_write
 from .files.links import under_real_names
 from .paths import PathValidator, visible
 from .stopping import refuse_late
@@ -120,8 +118,9 @@ class Workspace:
     def obey(self, policy: Policy) -> None:
         """Keep every tool off the paths a policy denies; call before `run`. Byleave's own files are always denied."""
         self._guards.close()
-        own = () if self._own is None or self._own in policy.layers else (self._own,)
-        self._floor = DeniedPaths(policy.plus(*own))
+        if self._own is not None and self._own not in policy.layers:
+            policy = policy.plus(self._own)
+        self._floor = DeniedPaths(policy)
         self._guarded = {
             tool: files
             for tool in ("read_file", "write_file", "list_directory")
@@ -182,6 +181,8 @@ class Workspace:
 
     def prepare(self) -> None:
         """Remove the drafts of a killed client, and take the first snapshot, so that no command waits for it."""
+        from .files.drafts import remove_drafts
+
         remove_drafts(self.root)
         # The first call that needs the undo store reports the error.
         with suppress(OSError, ToolFailure):
@@ -189,10 +190,14 @@ class Workspace:
 
     async def inspect(self, command: UnderstoodCommand) -> Inspection:
         """Inspect the files a command would run. Never raises: the inspection states the problem."""
+        from .files.inspection import inspect
+
         return await asyncio.to_thread(inspect, self._command_paths, command, max_bytes=self._settings.max_file_bytes)
 
     async def inspect_write(self, path: str) -> Inspection:
         """Inspect the file a write would replace. Never raises: the inspection states the problem."""
+        from .files.inspection import inspect_write
+
         try:
             await self._refuse_path(path, "write_file")
         except PathValidationError as error:

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace.denied_paths import DeniedPaths
+from byleave.workspace.denied_paths import COMMANDS, DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
@@ -84,11 +85,11 @@ class CommandExecutor:
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
-        masked = await asyncio.to_thread(self._looked_at, command)
-        program = find_program(command.command, self._root)
+        program, masked, kept, withheld = await asyncio.to_thread(self._look_around, command, asked=asked)
+        if withheld.secrets and command.is_git:
+            withheld = replace(withheld, secrets=await self._not_in_the_repository(program, withheld.secrets))
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
-        kept, withheld = await self._withhold(command, program, asked=asked)
         began = time.monotonic()
         launching = partial(
             self._sandbox.launch,
@@ -131,16 +132,35 @@ class CommandExecutor:
             )
         return result
 
-    def _looked_at(self, command: UnderstoodCommand) -> list[str]:
-        """Check what the command names; return the existing paths that the rules deny to commands. Blocking."""
+    def _look_around(
+        self, command: UnderstoodCommand, *, asked: bool
+    ) -> tuple[str, list[str], TrustedFiles | None, Withheld]:
+        """The program, the denied paths, and the files kept from the command because nobody was asked. Blocking."""
         if self._paths is not None:
             check_operands(self._paths, command)
-        return self._denied()
+        masked = self._denied()
+        program, root = find_program(command.command, self._root), str(self._root)
+        if asked and not command.is_low:
+            if command.is_git and not command.only_reads:
+                forget_put_back(root)
+            return program, masked, None, NOTHING_WITHHELD
+        refuse_moved(root, command)
+        secrets = to_leave_out(root, command)
+        if command.is_low or self._paths is None or command.only_reads:
+            return program, masked, None, Withheld(secrets, only_reads=command.is_low)
+        if command.is_git and (changed := still_put_back(root)):
+            names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
+            raise RefusedError(
+                f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "
+                "record it so; nothing was run.",
+                hint="ask for `git checkout HEAD -- …` with these names: a person is asked about it",
+            )
+        kept = TrustedFiles(self._paths, is_git=command.is_git)
+        return program, masked, kept, Withheld(secrets, sealed=kept.sealed)
 
     def _denied(self) -> list[str]:
-        if self._floor is None or self._paths is None:
-            return []
-        return self._floor.masked(self._paths)
+        """Existing paths that the rules deny to commands."""
+        return self._floor.masked(self._paths) if self._floor is not None and self._paths is not None else []
 
     def _check_covered(self, launch: Launch, masked: Sequence[str], command: UnderstoodCommand) -> None:
         """Refuse to run unless denied paths are covered and the project's rules are read-only. A weak sandbox, or none,
@@ -162,40 +182,15 @@ class CommandExecutor:
 
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
         """Warnings about denied paths that a command created: they could not be covered before they existed."""
+        if self._floor is None or COMMANDS not in self._floor.guards:
+            return []
         try:
-            made = [
-                path
-                for path in await outlast(asyncio.ensure_future(asyncio.to_thread(self._denied)))
-                if path not in before
-            ]
+            now = await outlast(asyncio.ensure_future(asyncio.to_thread(self._denied)))
         except RefusedError as error:
             return [f"Whether it made something that is denied could not be looked at. {error.message}"]
+        made = [path for path in now if path not in before]
         told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]
         return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
-
-    async def _withhold(
-        self, command: UnderstoodCommand, program: str, *, asked: bool
-    ) -> tuple[TrustedFiles | None, Withheld]:
-        """Find the files that a command may not read or change because nobody was asked about it."""
-        if asked and not command.is_low:
-            if command.is_git and not command.only_reads:
-                forget_put_back(str(self._root))
-            return None, NOTHING_WITHHELD
-        await asyncio.to_thread(refuse_moved, str(self._root), command)
-        secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
-        if secrets and command.is_git:
-            secrets = await self._not_in_the_repository(program, secrets)
-        if command.is_low or self._paths is None or command.only_reads:
-            return None, Withheld(secrets, only_reads=command.is_low)
-        if command.is_git and (changed := await asyncio.to_thread(still_put_back, str(self._root))):
-            names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
-            raise RefusedError(
-                f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "
-                "record it so; nothing was run.",
-                hint="ask for `git checkout HEAD -- …` with these names: a person is asked about it",
-            )
-        kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=command.is_git)
-        return kept, Withheld(secrets, sealed=kept.sealed)
 
     async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
         """Files whose content is not in git's index; the index shows the content of the others anyway."""

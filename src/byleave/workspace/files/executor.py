@@ -44,10 +44,11 @@ from byleave.workspace.stopping import Stop, outlast
 
 from .contents import count_lines, cut_lines, read_content
 from .links import refuse_hidden_secret
-from .writing import Replacing, write_beneath
 
 if TYPE_CHECKING:
     from byleave.workspace.undo.recorder import KeptWrite
+
+    from .writing import Replacing
 
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
@@ -58,7 +59,7 @@ _FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
-Keep = Callable[[Replacing], None]
+Keep = Callable[["Replacing"], None]
 AroundWrite = Callable[[Keep | None], AbstractContextManager[Keep]]
 """Entered while a file is written; what it gives is called right before the rename."""
 
@@ -351,6 +352,8 @@ class FileSystemExecutor:
         bound: Mapping[str, str] | None = None,
     ) -> WriteFileResult:
         """write_file, in this thread. `bound`: the one file it may replace, with its digest."""
+        from .writing import write_beneath
+
         try:
             data = params.content.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -370,7 +373,7 @@ class FileSystemExecutor:
             )
 
 
-def _keep_allowed(forbidden: Forbidden, path: str, keep: Keep | None, replacing: Replacing) -> None:
+def _keep_allowed(forbidden: Forbidden, path: str, keep: Keep | None, replacing: "Replacing") -> None:
     """Refuse a denied path right before the rename: a new file has no descriptor to check before."""
     if forbidden(replacing.real):
         raise PathValidationError(f"{path!r} leads to {visible(replacing.real)!r}, which is denied.")

@@ -19,13 +19,16 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from byleave.protocol.wire import now
-from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
 
 from .snapshots import Change, State, Tree, TreeScan, carried_over, changes_between, look, merged, same, state_of
 from .store import Entry, Index, NoRoom, ObjectStore, hold, sweep, why_not_kept
+
+if TYPE_CHECKING:
+    from byleave.workspace.files.writing import Replacing
 
 MAX_FILES = 20_000
 CALL_BYTES = 50 * 1024 * 1024
@@ -64,14 +67,9 @@ class KeptWrite:
     recorded: bool = False
     locked: bool = False
 
-    def keep(self, replacing: Replacing) -> None:
+    def keep(self, replacing: "Replacing") -> None:
         """Keep the file that is about to be replaced."""
         self.recorder.keep_old(self, replacing)
-
-
-def _is_settled(state: State, read_at_ns: int) -> bool:
-    """True if a file read at this time cannot have changed since without a new stamp."""
-    return max(state.stamp[1], state.stamp[3]) + _TICK_NS < read_at_ns
 
 
 class WatchedTree:
@@ -100,7 +98,7 @@ class WatchedTree:
         """Scan, keep new contents, and return the changes since the last scan. Raises OSError as the disk does."""
         known = self.tree
         tree = self.glance(known)
-        fresh = [path for path, state in tree.states.items() if state.kind == "file" and not _is_kept(store, state)]
+        fresh = [path for path, state in tree.states.items() if state.kind == "file" and not store.keeps(state)]
         self._capture(store, tree.states, fresh)
         changes = changes_between(known, tree.states) if self.looked else {}
         self.tree, self.looked = tree, True
@@ -151,7 +149,9 @@ class WatchedTree:
             digest = store.put_file(fd, max_bytes=self._call_bytes, size=before.st_size)
             state = state_of(os.fstat(fd))
             steady = state_of(before).stamp == state.stamp
-            return state._replace(digest=digest, settled=steady and _is_settled(state, began))
+            # Settled: it cannot have changed since without a new stamp.
+            settled = steady and max(state.stamp[1], state.stamp[3]) + _TICK_NS < began
+            return state._replace(digest=digest, settled=settled)
         finally:
             os.close(fd)
 
@@ -164,11 +164,6 @@ class WatchedTree:
 
     def mark_saved(self) -> None:
         self._saved = Tree(dict(self.tree.states), self.tree.truncated, set(self.tree.unseen))
-
-
-def _is_kept(store: ObjectStore, state: State) -> bool:
-    """True if a file's content is kept, and its equal stamp proves that it is unchanged."""
-    return state.settled and state.digest is not None and store.has(state.digest)
 
 
 class UndoRecorder:
@@ -333,7 +328,7 @@ class UndoRecorder:
                     self._lock.release()
         self._sweep_if_full()
 
-    def keep_old(self, write: KeptWrite, replacing: Replacing) -> None:
+    def keep_old(self, write: KeptWrite, replacing: "Replacing") -> None:
         """Keep the old file right before the rename; the lock stays held until the write is over."""
         if write.warning is not None or self._store is None:
             return
@@ -353,7 +348,7 @@ class UndoRecorder:
         except OSError as error:
             write.warning = _not_kept(error)
 
-    def _old_state(self, write: KeptWrite, replacing: Replacing) -> State | None:
+    def _old_state(self, write: KeptWrite, replacing: "Replacing") -> State | None:
         """Keep the file that is replaced now, not the one there when the write began; return its state."""
         state = look(self._paths, replacing.real)
         if state is None or self._store is None:

@@ -152,6 +152,10 @@ class ObjectStore:
     def has(self, digest: str) -> bool:
         return digest in self._known
 
+    def keeps(self, state: State) -> bool:
+        """True if a file's content is kept, and its equal stamp proves that it is unchanged."""
+        return state.settled and state.digest is not None and state.digest in self._known
+
     def put(self, data: bytes) -> str:
         """Keep bytes; they are on the disk after `sync`. Raises NoRoom, or OSError as the disk does."""
         digest = hashlib.sha256(data)

@@ -94,7 +94,7 @@ class Workspace:
         return HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
 
     @cached_property
-    def _turns(self) -> "WriteExclusion":
+    def _write_exclusion(self) -> "WriteExclusion":
         from .sandbox.protected_names import WriteExclusion
 
         return WriteExclusion()
@@ -112,7 +112,7 @@ class Workspace:
         from .undo.desk import UndoDesk
 
         return UndoDesk(
-            self._paths, self._settings.home, self._undo, lambda path, tool: self._floor.forbids(path, tool)
+            self._paths, self._settings.home, self._undo, lambda path, tool: self._denied_paths.forbids(path, tool)
         )
 
     def obey(self, policy: Policy) -> None:
@@ -120,7 +120,7 @@ class Workspace:
         self._guards.close()
         if self._own is not None and self._own not in policy.layers:
             policy = policy.plus(self._own)
-        self._floor = DeniedPaths(policy)
+        self._denied_paths = DeniedPaths(policy)
         self._guarded = {
             tool: files
             for tool in ("read_file", "write_file", "list_directory")
@@ -139,7 +139,7 @@ class Workspace:
         return files
 
     def _guarded_paths(self, tool: str) -> PathValidator:
-        guard = self._floor.guards.get(tool)
+        guard = self._denied_paths.guards.get(tool)
         if guard is None:
             return self._paths
         paths = GuardedPaths(self._paths, guard)
@@ -150,7 +150,7 @@ class Workspace:
         if self._search is None:
             from .search.executor import SearchExecutor
 
-            guard = self._floor.guards.get("search_files")
+            guard = self._denied_paths.guards.get("search_files")
             self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
         return self._search
 
@@ -203,7 +203,7 @@ class Workspace:
         except PathValidationError as error:
             return Inspection(files=[], problem=mask_text(error.message)[:400])
         look = partial(inspect_write, max_bytes=self._settings.max_file_bytes)
-        unreadable = self._floor.guards.get("read_file")
+        unreadable = self._denied_paths.guards.get("read_file")
         if unreadable is not None:
             look = partial(look, unreadable=unreadable)
         return await asyncio.to_thread(look, self._write_paths, path)
@@ -264,7 +264,7 @@ class Workspace:
                     until=until,
                     asked=asked,
                 )
-                return await self._in_turn(line, run, record_as)
+                return await self._run_command(line, run, record_as)
 
     async def _write(
         self,
@@ -291,7 +291,7 @@ class Workspace:
                 f"{visible(real)!r} is also {visible(name)!r}, which something executes or trusts; nobody was asked.",
                 hint="Ask for the file by that name.",
             )
-        async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
+        async with self._write_exclusion.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
             await self._held.free(params.path)  # last: a command may start while we wait
             if record_as is None:
                 return await files.write_file(params, bound=bound, until=until)
@@ -309,24 +309,24 @@ class Workspace:
         sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
         if self._own is not None:
             await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
-        return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
+        return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._denied_paths)
 
-    async def _in_turn(
+    async def _run_command(
         self, line: UnderstoodCommand, run: Callable[[], Awaitable[ExecuteCommandResult]], record_as: str | None
     ) -> ToolResult:
-        async with self._turn_of(line):
+        async with self._kept_from_writes(line):
             if record_as is None:
                 return await run()
             from .commands.effects import recorded
 
             return await recorded(self._undo, record_as, line, run)
 
-    def _turn_of(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
+    def _kept_from_writes(self, command: UnderstoodCommand) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:
             return nullcontext()  # it has the workspace read-only
         from .sandbox.protected_names import PROTECTED, link_targets
 
-        return self._turns.command(link_targets(str(self.root), PROTECTED))
+        return self._write_exclusion.command(link_targets(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
         """Raise with the rule that denies a path. The guards catch a path swapped after this check."""
@@ -335,9 +335,9 @@ class Workspace:
             await self._refuse_path(path, tool_name)
 
     async def _refuse_path(self, path: str, tool_name: str) -> None:
-        if tool_name not in self._floor.guards:
+        if tool_name not in self._denied_paths.guards:
             return
-        self._floor.refuse(await self._real(path), tool_name)
+        self._denied_paths.refuse(await self._real(path), tool_name)
 
     async def _real(self, path: str) -> str:
         """Return a workspace-relative path with links resolved."""

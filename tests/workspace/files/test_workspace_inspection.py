@@ -662,7 +662,7 @@ async def test_once_it_has_started_the_file_may_change(
     await workspace.run("write_file", {"path": "other.txt", "content": "at once"})
     await _until(lambda: bool(workspace._held._holdings))
     (holding,) = workspace._held._holdings
-    await _until(lambda: bool(holding.pins))
+    await _until(lambda: bool(holding.bound_files))
     # Our own write waits for the start to be over instead of ending it.
     await workspace.run("write_file", {"path": "x.py", "content": "print('new')\n"})
     assert holding.over.is_set()

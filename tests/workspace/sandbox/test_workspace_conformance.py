@@ -153,11 +153,11 @@ class _WithNetwork:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
-        with self._sandbox.launch(argv, network=True, pins=pins, masked=masked) as launch:
+        with self._sandbox.launch(argv, network=True, bound_files=bound_files, masked=masked) as launch:
             yield launch
 
 

@@ -391,7 +391,7 @@ async def test_trusted_names_that_a_command_makes_are_told(sandbox: LandlockSand
 
 def test_what_cannot_be_hidden_or_covered_is_said(sandbox: LandlockSandbox, place: Place) -> None:
     place.file("secret", "x")
-    with sandbox.launch(["/bin/true"], pins=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
+    with sandbox.launch(["/bin/true"], bound_files=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
         assert (launch.isolation.masked, launch.covered) == ((), False)
         assert any("could not be hidden from the command: secret." in words for words in launch.isolation.degraded)
         assert any("run.py was checked and watched only" in words for words in launch.isolation.degraded)
@@ -515,7 +515,7 @@ class _Imported(LandlockSandbox):
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:

@@ -103,7 +103,7 @@ def test_launch_says_that_it_was_never_tested(place: Place) -> None:
     with sandbox.launch(
         ["/bin/true", "x"],
         understood=understood(["true", "x"]),
-        pins=[BoundFile("run.py", 0, 0o600)],
+        bound_files=[BoundFile("run.py", 0, 0o600)],
         masked=["secret"],
     ) as launch:
         assert launch.argv[:2] == ["/usr/bin/sandbox-exec", "-p"]

@@ -426,7 +426,7 @@ async def test_protected_file_that_is_replaced_under_a_command_is_told(
 def test_nothing_laid_over_compiled_code_is_without_a_bound(workspace: Workspace, place: Place) -> None:
     place.file("pkg/__pycache__/a.pyc")
     fd = os.open(place.file("pkg/a.py", "1"), os.O_RDONLY)
-    with workspace.sandbox.launch(["/usr/bin/python"], pins=[BoundFile("pkg/a.py", fd, 0o644)]) as launch:
+    with workspace.sandbox.launch(["/usr/bin/python"], bound_files=[BoundFile("pkg/a.py", fd, 0o644)]) as launch:
         argv = launch.argv
         covers = [at for at, word in enumerate(argv) if word == "--tmpfs"]
         assert any(argv[at + 1].endswith("__pycache__") for at in covers)

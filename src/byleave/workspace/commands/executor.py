@@ -55,10 +55,10 @@ class CommandExecutor:
         settings: ClientSettings,
         paths: PathValidator | None = None,
         held: HeldFiles | None = None,
-        floor: DeniedPaths | None = None,
+        denied_paths: DeniedPaths | None = None,
     ) -> None:
         self._paths = paths
-        self._floor = floor
+        self._denied_paths = denied_paths
         self._held = held
         self._root = root
         self._sandbox = sandbox
@@ -102,7 +102,7 @@ class CommandExecutor:
         told: list[str] = []
         try:
             async with self._hold(command, bound) as holding:
-                with launching(pins=holding.pins if holding else ()) as launch:
+                with launching(bound_files=holding.bound_files if holding else ()) as launch:
                     self._check_covered(launch, masked, command)
                     _check_left_out(launch, withheld)
                     if kept is not None and "." not in launch.isolation.protected:
@@ -160,7 +160,9 @@ class CommandExecutor:
 
     def _denied(self) -> list[str]:
         """Existing paths that the rules deny to commands."""
-        return self._floor.masked(self._paths) if self._floor is not None and self._paths is not None else []
+        if self._denied_paths is None or self._paths is None:
+            return []
+        return self._denied_paths.masked(self._paths)
 
     def _check_covered(self, launch: Launch, masked: Sequence[str], command: UnderstoodCommand) -> None:
         """Refuse to run unless denied paths are covered and the project's rules are read-only. A weak sandbox, or none,
@@ -182,7 +184,7 @@ class CommandExecutor:
 
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
         """Warnings about denied paths that a command created: they could not be covered before they existed."""
-        if self._floor is None or COMMANDS not in self._floor.guards:
+        if self._denied_paths is None or COMMANDS not in self._denied_paths.guards:
             return []
         try:
             now = await outlast(asyncio.ensure_future(asyncio.to_thread(self._denied)))

@@ -169,7 +169,7 @@ class BubblewrapSandbox:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
         whole: bool = False,
@@ -180,11 +180,11 @@ class BubblewrapSandbox:
             self._workspace_mounts.hold(understood, masked, withheld) as mounts,
             self._counted(writes=not understood.only_reads) as alone,
         ):
-            if pins and not alone:
-                names = ", ".join(pin.path for pin in pins)
+            if bound_files and not alone:
+                names = ", ".join(file.path for file in bound_files)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
             little = not whole and not network and self._needs_little(argv[0], understood)
-            yield self._prepare(argv, mounts, network, held, pins if alone else (), little=little)
+            yield self._prepare(argv, mounts, network, held, bound_files if alone else (), little=little)
 
     @contextmanager
     def _counted(self, *, writes: bool) -> Generator[bool]:
@@ -216,7 +216,7 @@ class BubblewrapSandbox:
         mounts: Mounts,
         network: bool,
         held: ExitStack,
-        pins: Sequence[BoundFile],
+        bound_files: Sequence[BoundFile],
         *,
         little: bool,
     ) -> Launch:
@@ -249,7 +249,7 @@ class BubblewrapSandbox:
                     for argument in ("--perms", "0444", "--file", str(fd), f"/etc/{name}")
                 ),
                 *mounts.arguments,
-                *self._cover(pins),
+                *self._cover(bound_files),
                 *mounts.covers,
                 *["--remount-ro", "/"],
                 *(argument for fd in filters for argument in ("--seccomp", str(fd))),
@@ -269,30 +269,30 @@ class BubblewrapSandbox:
                     "degraded": (*base.degraded, *mounts.degraded),
                 }
             ),
-            pass_fds=(write_end, *settings, *waits, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
+            pass_fds=(write_end, *settings, *waits, *filters, *copied, *mounts.fds, *(file.fd for file in bound_files)),
             uid=self._runner.uid if self._runner else None,
             gid=self._runner.gid if self._runner else None,
             status_fd=read_end,
             created=mounts.created,
-            covered=bool(pins),
+            covered=bool(bound_files),
             held_back=held_back,
         )
 
-    def _cover(self, pins: Sequence[BoundFile]) -> list[str]:
+    def _cover(self, bound_files: Sequence[BoundFile]) -> list[str]:
         """Mount the bound files over the originals, and hide compiled code, which Python would load instead."""
-        compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
+        compiled = {self._root / file.path.rpartition("/")[0] / "__pycache__" for file in bound_files}
         hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
         return [
             *(argument for path in hidden for argument in ("--size", str(_COVER_BYTES), "--tmpfs", str(path))),
             *(
                 argument
-                for pin in pins
+                for file in bound_files
                 for argument in (
                     "--perms",
-                    f"{pin.mode:04o}",
+                    f"{file.mode:04o}",
                     "--ro-bind-data",
-                    str(pin.fd),
-                    str(self._root / pin.path),
+                    str(file.fd),
+                    str(self._root / file.path),
                 )
             ),
         ]

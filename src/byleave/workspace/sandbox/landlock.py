@@ -164,14 +164,15 @@ class LandlockSandbox:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         reads = understood.only_reads
         isolation = report_unmasked(self.isolation(network=network), masked)
-        if pins:
-            words = f"Landlock cannot cover files: {', '.join(pin.path for pin in pins)} was checked and watched only."
+        if bound_files:
+            names = ", ".join(file.path for file in bound_files)
+            words = f"Landlock cannot cover files: {names} was checked and watched only."
             isolation = isolation.model_copy(update={"degraded": (*isolation.degraded, words)})
         if reads:
             isolation = isolation.model_copy(update={"protected": (".",)})

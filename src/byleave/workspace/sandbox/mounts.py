@@ -299,7 +299,7 @@ class WorkspaceMounts:
         weakref.finalize(self, os.close, self._here)
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
-        self._stubs = StandIns()
+        self._stand_ins = StandIns()
         self._running: list[_Hold] = []
         """One for each running command that could change the workspace."""
         self._masks: list[list[Mask]] = []
@@ -309,7 +309,7 @@ class WorkspaceMounts:
         """Remove the stand-ins of killed clients."""
         mounts = Mounts()
         try:
-            self._stubs.remove_left(self._open_root(mounts), PROTECTED)
+            self._stand_ins.remove_left(self._open_root(mounts), PROTECTED)
         finally:
             mounts.close()
 
@@ -389,11 +389,11 @@ class WorkspaceMounts:
         expected = (".git",) if command.makes_repository else ()
         wanted = tuple(name for name in (".git", ".byleave") if name not in expected) if is_git else PROTECTED
         with self._lock:
-            stubs = [name for name in wanted if not self._loose(name)]
+            free = [name for name in wanted if not self._loose(name)]
         opens_git = is_git and not works_in_another(str(self._root), command)
         mine = _Hold(root_fd, keeps_tree=opens_git and command.keeps_tree and os.path.isdir(self._root / ".git"))
         with (
-            self._stubs.placed(root_fd, stubs),
+            self._stand_ins.placed(root_fd, free),
             self._mounted(mounts, mine, masks, sealed, is_git=is_git, opens_git=opens_git),
             git_settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
         ):
@@ -424,7 +424,7 @@ class WorkspaceMounts:
             for mask in masks:
                 self._fix(mounts, mine, parents_of(mask.path))
             mine.fixed.update(mask.path for mask in masks)
-            stand_ins = self._stubs.names
+            stand_ins = self._stand_ins.names
             for name in (*PROTECTED, *(GIT_PROTECTED if opens_git else ())):
                 link = next((hold.links[name] for hold in self._running if name in hold.links), None)
                 if link is not None and not is_git:

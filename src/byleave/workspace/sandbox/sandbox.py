@@ -206,15 +206,15 @@ class Sandbox(Protocol):
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> AbstractContextManager[Launch]:
         """Prepare one command; leaving the context cleans up, so the command must have ended by then.
 
-        `understood` says what the command may need and change; an unknown command may write. `pins` are the bound
-        files, mounted over the originals if possible; `Launch.covered` tells. `masked` are workspace-relative files or
-        directories to hide; `Isolation.masked` lists those that are hidden. A sandbox that can hide nothing says so in
+        `understood` says what the command may need and change; an unknown command may write. `bound_files` are mounted
+        over the originals if possible; `Launch.covered` tells. `masked` are workspace-relative files or directories to
+        hide; `Isolation.masked` lists those that are hidden. A sandbox that can hide nothing says so in
         `Isolation.degraded`. `Isolation.left_out` and `Isolation.protected` list what was applied of `withheld`.
         """
         ...

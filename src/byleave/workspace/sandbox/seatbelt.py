@@ -126,7 +126,7 @@ class SeatbeltSandbox:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
@@ -138,7 +138,7 @@ class SeatbeltSandbox:
                 self._root, private, understood, network=network, masked=[*masked, *withheld.secrets]
             )
             base = self.isolation(network=network)
-            watched = [f"{pin.path} was checked and watched, not covered." for pin in pins]
+            watched = [f"{file.path} was checked and watched, not covered." for file in bound_files]
             yield Launch(
                 argv=[_PROGRAM, *profile.arguments(), *argv],
                 env=clean_environment(self._root, str(private)) | {"TMPDIR": str(private)},

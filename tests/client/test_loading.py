@@ -41,10 +41,12 @@ for name in client.__all__:
     if name != "TerminalPrompt":
         getattr(client, name)
 assert not hasattr(client, "nothing")
+import importlib, pkgutil
 import byleave.workspace as workspace
-for name in workspace.__all__:
-    getattr(workspace, name)
-assert not hasattr(workspace, "nothing")
+modules = [found.name for found in pkgutil.walk_packages(workspace.__path__, "byleave.workspace.")]
+assert len(modules) > 30
+for name in modules:
+    importlib.import_module(name)
 """
     loaded = _loaded(program)
     assert {"aiohttp", "pydantic"} <= loaded

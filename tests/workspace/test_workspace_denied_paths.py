@@ -22,11 +22,13 @@ from byleave.protocol.tools import (
     WriteFileResult,
 )
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, FileSystemExecutor, Workspace
 from byleave.workspace import denied_paths as denials_module
 from byleave.workspace import denied_paths as floor_module
 from byleave.workspace.denied_paths import Denials, DeniedPaths, GuardedPaths
+from byleave.workspace.files.executor import FileSystemExecutor
 from byleave.workspace.paths import PathValidator
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -14,7 +14,6 @@ from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.overview import Layer
 from byleave.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.settings import ClientSettings
-from byleave.workspace import UndoHistory, Workspace
 from byleave.workspace.denied_paths import DeniedPaths, GuardedPaths
 from byleave.workspace.files import contents as contents_module
 from byleave.workspace.files import drafts as drafts_module
@@ -28,7 +27,9 @@ from byleave.workspace.search import executor as search_module
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.search.scan import glob_pattern
+from byleave.workspace.undo.restoring import UndoHistory
 from byleave.workspace.undo.snapshots import MAX_HOOKS, TreeScan
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 

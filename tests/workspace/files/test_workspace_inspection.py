@@ -17,10 +17,14 @@ from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
 from byleave.workspace.commands import bound_files as pins_module
 from byleave.workspace.commands.bound_files import HeldFiles
+from byleave.workspace.commands.executor import CommandExecutor
 from byleave.workspace.files import inspection as inspection_module
+from byleave.workspace.sandbox.backends import NoSandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
+from byleave.workspace.stopping import DriftedError
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

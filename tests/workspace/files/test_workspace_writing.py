@@ -21,8 +21,10 @@ import pytest
 from byleave.protocol.errors import ExecutionCancelled, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.settings import ClientSettings
-from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import drafts, writing
+from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T2")

@@ -15,11 +15,10 @@ import pytest
 
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
-from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import conformance as conformance_module
 from byleave.workspace.sandbox import probe
-from byleave.workspace.sandbox.backends import choose_sandbox
-from byleave.workspace.sandbox.bubblewrap import Part
+from byleave.workspace.sandbox.backends import NoSandbox, choose_sandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox, Part
 from byleave.workspace.sandbox.conformance import ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.mounts import WorkspaceMounts
 from byleave.workspace.sandbox.protected_names import StandIns

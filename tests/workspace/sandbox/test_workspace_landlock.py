@@ -18,17 +18,19 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
+from byleave.workspace.commands.executor import CommandExecutor
 from byleave.workspace.sandbox import backends as sandboxes_module
 from byleave.workspace.sandbox import confine
 from byleave.workspace.sandbox import landlock as landlock_module
-from byleave.workspace.sandbox.backends import choose_sandbox
+from byleave.workspace.sandbox.backends import NoSandbox, choose_sandbox
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
 from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import NOTHING_WITHHELD, BoundFile, Launch, Withheld
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.lines import understood
 from harness.place import Place
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from byleave.protocol.errors import PathValidationError, ToolFailure
-from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.paths import parents_of
 from byleave.workspace.sandbox import mounts as mounts_module
+from byleave.workspace.sandbox.backends import NoSandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.mounts import MAX_MASKED, mode_at, real_path
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protected_names import Link, link_at, put_back, watched_names

@@ -17,9 +17,10 @@ import pytest
 
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, Workspace
 from byleave.workspace.sandbox.bubblewrap import end_orphans
 from byleave.workspace.sandbox.processes import KeptStream
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")

@@ -20,16 +20,16 @@ from byleave.gate import understand
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, Workspace
 from byleave.workspace.sandbox import environment as programs
 from byleave.workspace.sandbox import mounts as kernel_mounts
 from byleave.workspace.sandbox import mounts as own_code
-from byleave.workspace.sandbox.bubblewrap import _takes_descriptors, end_orphans
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox, _takes_descriptors, end_orphans
 from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.mounts import works_in_another
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protected_names import _STAMP, StandIns, is_stand_in
 from byleave.workspace.sandbox.sandbox import BoundFile, HeldBack, may_limit
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")

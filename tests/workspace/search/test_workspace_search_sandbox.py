@@ -19,14 +19,14 @@ import pytest
 
 from byleave.protocol.errors import ByleaveError, ExecutionTimeout, PathValidationError
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams, SearchFilesResult
-from byleave.workspace import PathValidator, SearchExecutor
 from byleave.workspace.files.executor import Listing
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.processes import run_process
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search import ripgrep as search_sandbox
-from byleave.workspace.search.executor import ripgrep_arguments
+from byleave.workspace.search.executor import SearchExecutor, ripgrep_arguments
 from byleave.workspace.search.ripgrep import Above, AnswerReader, RipgrepSandbox, SearchRoot, working_ripgrep
 from harness.place import Place
 

@@ -27,17 +27,21 @@ from byleave.protocol.errors import CallerError, ConfigurationError, NotFound, T
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, PathValidator, State, Step, UndoHistory, UndoRecorder, Workspace
 from byleave.workspace.commands.effects import runs_later
 from byleave.workspace.files import drafts as swapping
 from byleave.workspace.files.writing import write_beneath
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.protected_names import StandIns
+from byleave.workspace.stopping import CommandTimeout
 from byleave.workspace.undo import restoring
 from byleave.workspace.undo import restoring as settling
 from byleave.workspace.undo import restoring as undo_steps
 from byleave.workspace.undo import store as undo_store
-from byleave.workspace.undo.snapshots import Change, Tree, TreeScan, carried_over, changes_between
+from byleave.workspace.undo.recorder import UndoRecorder
+from byleave.workspace.undo.restoring import Step, UndoHistory
+from byleave.workspace.undo.snapshots import Change, State, Tree, TreeScan, carried_over, changes_between
 from byleave.workspace.undo.store import Entry, Index, ObjectStore, sweep
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")

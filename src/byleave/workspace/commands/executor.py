@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,9 +84,14 @@ class CommandExecutor:
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
-        program, masked, kept, withheld = await asyncio.to_thread(self._look_around, command, asked=asked)
-        if withheld.secrets and command.is_git:
-            withheld = replace(withheld, secrets=await self._not_in_the_repository(program, withheld.secrets))
+        asked = asked and not command.is_low
+        program, masked, secrets = await asyncio.to_thread(self._look_around, command, asked=asked)
+        if secrets and command.is_git:
+            secrets = await self._not_in_the_repository(program, secrets)
+        kept, withheld = None, NOTHING_WITHHELD if asked else Withheld(secrets, only_reads=command.is_low)
+        if not (asked or command.is_low or self._paths is None or command.only_reads):
+            kept = await asyncio.to_thread(self._keep_trusted, self._paths, command)
+            withheld = Withheld(secrets, sealed=kept.sealed)
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
         began = time.monotonic()
@@ -132,31 +136,29 @@ class CommandExecutor:
             )
         return result
 
-    def _look_around(
-        self, command: UnderstoodCommand, *, asked: bool
-    ) -> tuple[str, list[str], TrustedFiles | None, Withheld]:
-        """The program, the denied paths, and the files kept from the command because nobody was asked. Blocking."""
+    def _look_around(self, command: UnderstoodCommand, *, asked: bool) -> tuple[str, list[str], tuple[str, ...]]:
+        """The program, the denied paths, and the secrets to hide because nobody was asked. Blocking."""
         if self._paths is not None:
             check_operands(self._paths, command)
         masked = self._denied()
         program, root = find_program(command.command, self._root), str(self._root)
-        if asked and not command.is_low:
+        if asked:
             if command.is_git and not command.only_reads:
                 forget_put_back(root)
-            return program, masked, None, NOTHING_WITHHELD
+            return program, masked, ()
         refuse_moved(root, command)
-        secrets = to_leave_out(root, command)
-        if command.is_low or self._paths is None or command.only_reads:
-            return program, masked, None, Withheld(secrets, only_reads=command.is_low)
-        if command.is_git and (changed := still_put_back(root)):
+        return program, masked, to_leave_out(root, command)
+
+    def _keep_trusted(self, paths: PathValidator, command: UnderstoodCommand) -> TrustedFiles:
+        """Find the trusted files that a command may not change because nobody was asked about it. Blocking."""
+        if command.is_git and (changed := still_put_back(str(self._root))):
             names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
             raise RefusedError(
                 f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "
                 "record it so; nothing was run.",
                 hint="ask for `git checkout HEAD -- …` with these names: a person is asked about it",
             )
-        kept = TrustedFiles(self._paths, is_git=command.is_git)
-        return program, masked, kept, Withheld(secrets, sealed=kept.sealed)
+        return TrustedFiles(paths, is_git=command.is_git)
 
     def _denied(self) -> list[str]:
         """Existing paths that the rules deny to commands."""

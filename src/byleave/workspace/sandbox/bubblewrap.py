@@ -259,7 +259,7 @@ class BubblewrapSandbox:
                 *self._limits,
                 *argv,
             ],
-            env=self._environment,
+            env=dict(self._environment),
             cwd=str(self._root),
             isolation=base.model_copy(
                 update={

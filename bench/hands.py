@@ -28,9 +28,9 @@ from byleave.gate import understand
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ExecuteCommandResult, SearchFilesResult
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.workspace import Workspace
 
 RESULTS = Path(__file__).resolve().parent / "results" / "local"
 SYSTEM_PATH = "/usr/bin:/bin"

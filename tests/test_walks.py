@@ -19,7 +19,7 @@ import byleave
 from byleave.client.local_calls import run_here
 from byleave.gate import Gate
 from byleave.settings import ClientSettings, ServerSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 from harness.desk import completed, open_desk
 from harness.json_values import JsonObject
 

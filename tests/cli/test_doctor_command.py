@@ -26,7 +26,7 @@ from byleave.cli.doctor import (
 from byleave.cli.main import run
 from byleave.protocol.errors import ToolFailure
 from byleave.settings import ClientSettings
-from byleave.workspace import NoSandbox
+from byleave.workspace.sandbox.backends import NoSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe
 from byleave.workspace.sandbox.sandbox import Isolation
 from harness.json_values import JsonObject

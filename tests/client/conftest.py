@@ -24,7 +24,7 @@ from byleave.protocol.states import AgentMode, ApprovalScope, ApprovalStatus, Ex
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 from harness.json_values import Json, JsonObject
 from harness.options import ClientOptions
 

@@ -21,8 +21,12 @@ from byleave.protocol.events import UndoRequested
 from byleave.protocol.overview import Layer
 from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
-from byleave.workspace import Entry, PathValidator, UndoDesk, UndoHistory, UndoRefused, Workspace
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.undo import desk as undo_plans
+from byleave.workspace.undo.desk import UndoDesk, UndoRefused
+from byleave.workspace.undo.restoring import UndoHistory
+from byleave.workspace.undo.store import Entry
+from byleave.workspace.workspace import Workspace
 
 from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink
 

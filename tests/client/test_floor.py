@@ -17,7 +17,7 @@ from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode, RiskLevel
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 
 from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink

@@ -22,7 +22,7 @@ from byleave.protocol.states import AgentMode
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
-from byleave.workspace import DriftedError
+from byleave.workspace.stopping import DriftedError
 from harness.json_values import JsonObject
 
 from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink, StubServer

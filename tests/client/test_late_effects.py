@@ -17,11 +17,14 @@ from byleave.protocol.errors import ExecutionCancelled, UnreachableError
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import JsonObject, steady
 from byleave.settings import ClientSettings
-from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace, stopping
+from byleave.workspace import stopping
 from byleave.workspace.files import writing
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox import processes
-from byleave.workspace.undo.recorder import KeptWrite, Running
+from byleave.workspace.undo.recorder import KeptWrite, Running, UndoRecorder
+from byleave.workspace.undo.restoring import UndoHistory
 from byleave.workspace.undo.snapshots import Change
+from byleave.workspace.workspace import Workspace
 
 from .conftest import MakeApproved, MakeHandler, RecordingLink, in_seconds, make_cancel
 

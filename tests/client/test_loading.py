@@ -43,10 +43,12 @@ for module in pkgutil.iter_modules(client.__path__):
         importlib.import_module(f"byleave.client.{module.name}")
 assert client.ToolHandler.__name__ in client.__all__
 assert not hasattr(client, "nothing")
+import importlib, pkgutil
 import byleave.workspace as workspace
-for name in workspace.__all__:
-    getattr(workspace, name)
-assert not hasattr(workspace, "nothing")
+modules = [found.name for found in pkgutil.walk_packages(workspace.__path__, "byleave.workspace.")]
+assert len(modules) > 30
+for name in modules:
+    importlib.import_module(name)
 """
     loaded = _loaded(program)
     assert {"aiohttp", "pydantic"} <= loaded

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace import PathValidator, UndoHistory
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.undo.restoring import UndoHistory
 
 from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink
 

@@ -11,7 +11,8 @@ from byleave.protocol.changes import UndoBody
 from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.events import ToolUndone
 from byleave.protocol.states import Scope
-from byleave.workspace import PathValidator, UndoHistory
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.undo.restoring import UndoHistory
 from harness.household import Household, open_household
 
 pytestmark = pytest.mark.promise("L8-undo")

@@ -20,7 +20,7 @@ from byleave.store import ExecutionRow, RunRow, StoredEvent
 from byleave.store.chat import Posted
 from byleave.store.executions import HistoryFilter
 from byleave.store.ledger import feed_topic
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 from harness.desk import Desk, open_desk
 from harness.json_values import JsonObject
 from harness.options import ServerOptions

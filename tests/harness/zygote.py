@@ -16,8 +16,8 @@ from pathlib import Path
 import byleave.workspace.workspace
 from byleave.client.connection import connect_client
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
 from byleave.workspace.sandbox.backends import choose_sandbox
+from byleave.workspace.workspace import Workspace
 
 
 class Zygote:

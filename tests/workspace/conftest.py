@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 

@@ -14,8 +14,7 @@ from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.overview import Layer
 from byleave.protocol.tools import ListDirectoryResult, ReadFileParams, SearchFilesParams, WriteFileParams
 from byleave.settings import ClientSettings
-from byleave.workspace import UndoHistory, Workspace
-from byleave.workspace.denied_paths import DeniedPaths, GuardedFiles, GuardedPaths
+from byleave.workspace.denied_paths import DeniedPaths, GuardedPaths
 from byleave.workspace.files import contents as contents_module
 from byleave.workspace.files import drafts as drafts_module
 from byleave.workspace.files import executor as listing_module
@@ -28,7 +27,9 @@ from byleave.workspace.search import executor as search_module
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.search.scan import glob_pattern
+from byleave.workspace.undo.restoring import UndoHistory
 from byleave.workspace.undo.snapshots import MAX_HOOKS, TreeScan
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 
@@ -286,7 +287,7 @@ async def test_denied_file_that_is_met_late_is_refused_in_words(place: Place, pa
     place.file("private/key", "SECRET")
     guard = DeniedPaths(_denying("private/**")).guards.get("read_file")
     assert guard is not None
-    files = GuardedFiles(GuardedPaths(paths, guard), max_file_bytes=1000)
+    files = FileSystemExecutor(GuardedPaths(paths, guard), max_file_bytes=1000)
     with pytest.raises(ByleaveError, match="No permission"):
         await files.read_file(ReadFileParams(path="private/key"))
     files.close()

@@ -11,7 +11,7 @@ import pytest
 from byleave.gate import Gate
 from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -13,9 +13,8 @@ import pytest
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, PathValidationError, ToolFailure
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
-from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.files.executor import Listing
-from byleave.workspace.paths import path_error, visible
+from byleave.workspace.files.executor import FileSystemExecutor, Listing
+from byleave.workspace.paths import PathValidator, path_error, visible
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -18,8 +18,8 @@ import pytest
 
 from byleave.protocol.errors import ByleaveError
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, SearchFilesParams, WriteFileParams
-from byleave.workspace import FileSystemExecutor, PathValidator
-from byleave.workspace.files.executor import Listing
+from byleave.workspace.files.executor import FileSystemExecutor, Listing
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.search.executor import SearchExecutor
 
 SECONDS = 20.0

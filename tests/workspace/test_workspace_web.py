@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.settings import ClientSettings
-from byleave.workspace import WebSearcher, Workspace
 from byleave.workspace import web as fetching
-from byleave.workspace.web import BoundedWeb, CheckedResolver, checked_url, is_never_asked, is_public
+from byleave.workspace.web import BoundedWeb, CheckedResolver, WebSearcher, checked_url, is_never_asked, is_public
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 import typer
 from rich.text import Text
@@ -22,11 +22,13 @@ from byleave.policy_files import load_policy, machine_gate
 from byleave.protocol.errors import InvalidParameters
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.settings import ClientSettings
-from byleave.workspace.commands.operands import DryRun
 
 from .options import ExitCode, new_app
 from .process import read_settings
 from .screen import RISK_STYLES, complain, put, put_json, shortened, shown
+
+if TYPE_CHECKING:
+    from byleave.workspace.commands.operands import DryRun
 
 app = new_app()
 
@@ -45,6 +47,8 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
     settings = read_settings(ClientSettings)
     loaded = load_policy(settings, root)
     gate = machine_gate(settings, loaded)
+    from byleave.workspace.commands.operands import DryRun  # not at the top: `byleave tool` imports this module
+
     with DryRun(root) as disk:
         judgement = _judge(gate, disk, tool_name, params, root)
     if as_json:
@@ -56,6 +60,8 @@ def check_one(tool_name: str, text: str, workspace: Path | None, *, as_json: boo
 
 def check_stream(workspace: Path | None, lines: BinaryIO | None = None) -> None:
     """Answer JSON lines, one each."""
+    from byleave.workspace.commands.operands import DryRun
+
     root = _root(workspace)
     gate = client_gate(read_settings(ClientSettings), root)
     write, flush = sys.stdout.write, sys.stdout.flush
@@ -99,7 +105,7 @@ def _root(workspace: Path | None) -> str:
     return os.path.realpath(workspace or Path())
 
 
-def _judge(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], root: str) -> Judgement:
+def _judge(gate: Gate, disk: "DryRun", tool_name: str, params: dict[str, Any], root: str) -> Judgement:
     """Return the gate's verdict, or the disk's refusal if the gate lets the call pass."""
     judgement = gate.judge(tool_name, params, workspace=root)
     name, known, verdict, _ = judgement
@@ -118,7 +124,7 @@ def _judge(gate: Gate, disk: DryRun, tool_name: str, params: dict[str, Any], roo
     return Judgement(name, known, verdict)
 
 
-def _answer(gate: Gate, disk: DryRun, line: bytes, root: str) -> dict[str, Any]:
+def _answer(gate: Gate, disk: "DryRun", line: bytes, root: str) -> dict[str, Any]:
     try:
         call = read_object(line)
     except InvalidParameters as error:

@@ -16,7 +16,8 @@ import typer
 from byleave.client.local_calls import failure_result, run_here
 from byleave.protocol.errors import ByleaveError
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandStopped, Workspace, unfinished
+from byleave.workspace.stopping import CommandStopped, unfinished
+from byleave.workspace.workspace import Workspace
 
 from .check import client_gate, read_object
 from .options import ExitCode, new_app

@@ -21,8 +21,7 @@ from byleave.gate import secret_name
 from byleave.protocol.changes import ChangeKind
 from byleave.protocol.errors import CallerError
 from byleave.settings import ClientSettings
-from byleave.workspace import Entry, PathValidator, Plan, State, Step, UndoHistory, UndoRecorder
-from byleave.workspace.paths import visible
+from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.undo.desk import (
     CHANGED,
     NO_TEXT,
@@ -35,7 +34,10 @@ from byleave.workspace.undo.desk import (
     texts_of,
     why_not,
 )
-from byleave.workspace.undo.restoring import path_of
+from byleave.workspace.undo.recorder import UndoRecorder
+from byleave.workspace.undo.restoring import Plan, Step, UndoHistory, path_of
+from byleave.workspace.undo.snapshots import State
+from byleave.workspace.undo.store import Entry
 
 from .options import ExitCode, new_app
 from .process import existing_directory, read_settings

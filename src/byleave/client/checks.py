@@ -30,7 +30,8 @@ from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject, moment, steady
-from byleave.workspace import DriftedError, Workspace
+from byleave.workspace.stopping import DriftedError
+from byleave.workspace.workspace import Workspace
 
 from .log import log
 from .outbox import Link

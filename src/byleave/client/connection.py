@@ -27,7 +27,7 @@ from byleave.protocol.events import (
 )
 from byleave.protocol.overview import PolicyDeclaration
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 
 from .api import Frame, ServerApi
 from .approvals import ApprovalPrompt

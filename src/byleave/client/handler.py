@@ -41,7 +41,8 @@ from byleave.protocol.tools import TOOLS, ToolResult
 from byleave.protocol.verdicts import VerdictLevel
 from byleave.protocol.wire import JsonObject, steady
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandStopped, CommandTimeout, Workspace, unfinished
+from byleave.workspace.stopping import CommandStopped, CommandTimeout, unfinished
+from byleave.workspace.workspace import Workspace
 
 from .approvals import ApprovalDesk, ApprovalPrompt, PastApproval
 from .cache import ReadCache

@@ -9,7 +9,8 @@ from byleave.protocol.errors import ByleaveError
 from byleave.protocol.states import ErrorType
 from byleave.protocol.verdicts import VerdictLevel
 from byleave.protocol.wire import JsonObject, new_id
-from byleave.workspace import Unfinished, Workspace
+from byleave.workspace.stopping import Unfinished
+from byleave.workspace.workspace import Workspace
 
 
 async def run_here(gate: Gate, workspace: Workspace, tool_name: str, params: JsonObject) -> JsonObject:

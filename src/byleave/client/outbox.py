@@ -36,7 +36,7 @@ from byleave.protocol.grants import GrantPreview, GrantRule
 from byleave.protocol.states import ClientResultStatus, ErrorType, ExecutionStatus
 from byleave.protocol.tools import ToolResult
 from byleave.protocol.wire import now
-from byleave.workspace import Unfinished
+from byleave.workspace.stopping import Unfinished
 
 from .journal import Journal
 from .log import log

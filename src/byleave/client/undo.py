@@ -29,7 +29,7 @@ from byleave.protocol.changes import UndoPlan, UndoReport
 from byleave.protocol.errors import ByleaveError, UnreachableError
 from byleave.protocol.events import UndoRequested
 from byleave.protocol.wire import Identifier, Timestamp, WireModel, moment, now, steady
-from byleave.workspace import UndoDesk, UndoRefused
+from byleave.workspace.undo.desk import UndoDesk, UndoRefused
 
 from .identity import private_directory
 from .journal import sync_directory, write_private

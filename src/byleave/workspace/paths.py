@@ -12,7 +12,7 @@ import os
 import stat
 import unicodedata
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -142,6 +142,12 @@ def told_of(path: str) -> Generator[None]:
         raise path_error(path, error) from error
 
 
+def parents_of(path: str) -> list[str]:
+    """The directories above a path, from the workspace down: `a`, `a/b` for `a/b/c`."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
 def names_directory(path: str) -> bool:
     """True if the spelling of a path allows only a directory."""
     return path.endswith(("/", "/."))
@@ -154,6 +160,9 @@ def is_open(info: os.stat_result) -> bool:
 
 class PathValidator:
     """Resolves names against the real file system, beneath one pinned directory."""
+
+    forbidden: Callable[[str], bool] | None = None
+    """The real paths that `denied_paths.GuardedPaths` does not open."""
 
     def __init__(self, root: str | Path, *, use_openat2: bool = True) -> None:
         given = os.path.abspath(root)

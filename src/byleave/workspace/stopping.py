@@ -2,8 +2,8 @@
 
 A timer can fire late, after the machine slept or while the loop is busy. So code about to change something checks the
 clock itself, right before. The clock is `steady`: it runs on while the machine sleeps, and setting the wall clock does
-not change it. `DriftedError` serves commands that would run files (`sandbox.bound_files`) and writes that would replace
-one (`files.writing`). Nothing here ends what already runs or reads a file.
+not change it. `DriftedError` is for commands that would run files (`commands.bound_files`) and writes that would
+replace one (`files.writing`). Nothing here ends what already runs or reads a file.
 """
 
 import asyncio

@@ -43,19 +43,17 @@ from byleave.protocol.tools import (
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
 
-from .denied_paths import COMMANDS, DeniedPaths, GuardedFiles, GuardedPaths, make_own
-from .files.drafts import remove_drafts
+from .denied_paths import COMMANDS, DeniedPaths, GuardedPaths, make_own
 from .files.executor import FileSystemExecutor, Keep
-from .files.inspection import inspect, inspect_write
 from .files.links import under_real_names
 from .paths import PathValidator, visible
 from .stopping import refuse_late
 
 if TYPE_CHECKING:
+    from .commands.bound_files import HeldFiles
     from .commands.executor import CommandExecutor
-    from .sandbox.bound_files import HeldFiles
     from .sandbox.processes import OnOutput
-    from .sandbox.protection import WriteExclusion
+    from .sandbox.protected_names import WriteExclusion
     from .sandbox.sandbox import Isolation, Sandbox
     from .search.executor import SearchExecutor
     from .undo.desk import UndoDesk
@@ -91,13 +89,13 @@ class Workspace:
 
     @cached_property
     def _held(self) -> "HeldFiles":
-        from .sandbox.bound_files import HeldFiles
+        from .commands.bound_files import HeldFiles
 
         return HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
 
     @cached_property
-    def _turns(self) -> "WriteExclusion":
-        from .sandbox.protection import WriteExclusion
+    def _write_exclusion(self) -> "WriteExclusion":
+        from .sandbox.protected_names import WriteExclusion
 
         return WriteExclusion()
 
@@ -114,14 +112,15 @@ class Workspace:
         from .undo.desk import UndoDesk
 
         return UndoDesk(
-            self._paths, self._settings.home, self._undo, lambda path, tool: self._floor.forbids(path, tool)
+            self._paths, self._settings.home, self._undo, lambda path, tool: self._denied_paths.forbids(path, tool)
         )
 
     def obey(self, policy: Policy) -> None:
         """Keep every tool off the paths a policy denies; call before `run`. Byleave's own files are always denied."""
         self._guards.close()
-        own = () if self._own is None or self._own in policy.layers else (self._own,)
-        self._floor = DeniedPaths(policy.plus(*own))
+        if self._own is not None and self._own not in policy.layers:
+            policy = policy.plus(self._own)
+        self._denied_paths = DeniedPaths(policy)
         self._guarded = {
             tool: files
             for tool in ("read_file", "write_file", "list_directory")
@@ -133,14 +132,14 @@ class Workspace:
 
     def _guarded_files(self, tool: str) -> FileSystemExecutor | None:
         paths = self._guarded_paths(tool)
-        if not isinstance(paths, GuardedPaths):
+        if paths is self._paths:
             return None
-        files = GuardedFiles(paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write)
+        files = FileSystemExecutor(paths, max_file_bytes=self._settings.max_file_bytes, around_write=self._own_write)
         self._guards.callback(files.close)
         return files
 
     def _guarded_paths(self, tool: str) -> PathValidator:
-        guard = self._floor.guards.get(tool)
+        guard = self._denied_paths.guards.get(tool)
         if guard is None:
             return self._paths
         paths = GuardedPaths(self._paths, guard)
@@ -151,7 +150,7 @@ class Workspace:
         if self._search is None:
             from .search.executor import SearchExecutor
 
-            guard = self._floor.guards.get("search_files")
+            guard = self._denied_paths.guards.get("search_files")
             self._search = SearchExecutor(self._guarded_paths("search_files"), forbidden=guard)
         return self._search
 
@@ -182,6 +181,8 @@ class Workspace:
 
     def prepare(self) -> None:
         """Remove the drafts of a killed client, and take the first snapshot, so that no command waits for it."""
+        from .files.drafts import remove_drafts
+
         remove_drafts(self.root)
         # The first call that needs the undo store reports the error.
         with suppress(OSError, ToolFailure):
@@ -189,16 +190,20 @@ class Workspace:
 
     async def inspect(self, command: UnderstoodCommand) -> Inspection:
         """Inspect the files a command would run. Never raises: the inspection states the problem."""
+        from .files.inspection import inspect
+
         return await asyncio.to_thread(inspect, self._command_paths, command, max_bytes=self._settings.max_file_bytes)
 
     async def inspect_write(self, path: str) -> Inspection:
         """Inspect the file a write would replace. Never raises: the inspection states the problem."""
+        from .files.inspection import inspect_write
+
         try:
             await self._refuse_path(path, "write_file")
         except PathValidationError as error:
             return Inspection(files=[], problem=mask_text(error.message)[:400])
         look = partial(inspect_write, max_bytes=self._settings.max_file_bytes)
-        unreadable = self._floor.guards.get("read_file")
+        unreadable = self._denied_paths.guards.get("read_file")
         if unreadable is not None:
             look = partial(look, unreadable=unreadable)
         return await asyncio.to_thread(look, self._write_paths, path)
@@ -259,7 +264,7 @@ class Workspace:
                     until=until,
                     asked=asked,
                 )
-                return await self._in_turn(line, run, record_as, asked=asked)
+                return await self._run_command(line, run, record_as, asked=asked)
 
     async def _write(
         self,
@@ -271,8 +276,8 @@ class Workspace:
         *,
         asked: bool,
     ) -> ToolResult:
-        from .sandbox.protection import PROTECTED, link_targets
-        from .sandbox.trusted import trusted_link_to
+        from .commands.trusted import trusted_link_to
+        from .sandbox.protected_names import PROTECTED, link_targets
 
         real = await self._real(params.path)
         if not asked and real != posixpath.normpath(self._paths.relative(params.path)):
@@ -286,7 +291,7 @@ class Workspace:
                 f"{visible(real)!r} is also {visible(name)!r}, which something executes or trusts; nobody was asked.",
                 hint="Ask for the file by that name.",
             )
-        async with self._turns.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
+        async with self._write_exclusion.write(real, await asyncio.to_thread(link_targets, str(self.root), PROTECTED)):
             await self._held.free(params.path)  # last: a command may start while we wait
             if record_as is None:
                 return await files.write_file(params, bound=bound, until=until)
@@ -294,7 +299,7 @@ class Workspace:
             return await files.write_file(params, recording, bound, until=until)
 
     def _own_write(self, keep: Keep | None) -> AbstractContextManager[Keep]:
-        from .sandbox.trusted import own_write
+        from .commands.trusted import own_write
 
         return own_write(str(self.root), keep)
 
@@ -304,9 +309,9 @@ class Workspace:
         sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
         if self._own is not None:
             await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
-        return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._floor)
+        return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._denied_paths)
 
-    async def _in_turn(
+    async def _run_command(
         self,
         line: UnderstoodCommand,
         run: Callable[[], Awaitable[ExecuteCommandResult]],
@@ -314,21 +319,21 @@ class Workspace:
         *,
         asked: bool,
     ) -> ToolResult:
-        async with self._turn_of(line, asked=asked):
+        async with self._kept_from_writes(line, asked=asked):
             if record_as is None:
                 return await run()
             from .commands.effects import recorded
 
             return await recorded(self._undo, record_as, line, run)
 
-    def _turn_of(self, command: UnderstoodCommand, *, asked: bool) -> AbstractAsyncContextManager[None]:
+    def _kept_from_writes(self, command: UnderstoodCommand, *, asked: bool) -> AbstractAsyncContextManager[None]:
         if command.starts_nothing:
             return nullcontext()  # it has the workspace read-only
-        from .sandbox.protection import GIT_CONFIG, PROTECTED, link_targets
+        from .sandbox.protected_names import GIT_CONFIG, PROTECTED, link_targets
 
         if asked and command.changes_settings:
-            return self._turns.write(GIT_CONFIG)
-        return self._turns.command(link_targets(str(self.root), PROTECTED))
+            return self._write_exclusion.write(GIT_CONFIG)
+        return self._write_exclusion.command(link_targets(str(self.root), PROTECTED))
 
     async def _refuse_denied(self, tool_name: str, params: ToolParams) -> None:
         """Raise with the rule that denies a path. The guards catch a path swapped after this check."""
@@ -337,9 +342,9 @@ class Workspace:
             await self._refuse_path(path, tool_name)
 
     async def _refuse_path(self, path: str, tool_name: str) -> None:
-        if tool_name not in self._floor.guards:
+        if tool_name not in self._denied_paths.guards:
             return
-        self._floor.refuse(await self._real(path), tool_name)
+        self._denied_paths.refuse(await self._real(path), tool_name)
 
     async def _real(self, path: str) -> str:
         """Return a workspace-relative path with links resolved."""

@@ -15,12 +15,14 @@ from byleave.gate import understand
 from byleave.protocol.errors import CommandNotAllowed, InvalidParameters, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
+from byleave.workspace.commands.executor import CommandExecutor
 from byleave.workspace.sandbox import processes
-from byleave.workspace.sandbox.backends import git_files
-from byleave.workspace.sandbox.environment import Toolchain, find_program, search_path, toolchains
+from byleave.workspace.sandbox.backends import NoSandbox
+from byleave.workspace.sandbox.environment import Toolchain, find_program, git_files, search_path, toolchains
 from byleave.workspace.sandbox.processes import KeptStream, OutputKeeper
 from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")

@@ -8,8 +8,8 @@ import pytest
 from byleave.gate import understand
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
-from byleave.workspace import Workspace
 from byleave.workspace.commands.operands import MAX_LEFT_OUT
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = [pytest.mark.promise("G1", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]

@@ -16,11 +16,11 @@ import pytest
 from byleave.gate import secret_name, understand
 from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import ExecuteCommandResult
-from byleave.workspace import Workspace
+from byleave.workspace.commands.named_files import MAX_DEPTH
+from byleave.workspace.commands.trusted import TrustedFiles, forget_put_back
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.sandbox.masking import MAX_DEPTH
-from byleave.workspace.sandbox.trusted import TrustedFiles, forget_put_back
 from byleave.workspace.stopping import DriftedError
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = [pytest.mark.promise("G8", "T3"), pytest.mark.skipif(sys.platform != "linux", reason="needs bubblewrap")]
@@ -584,7 +584,7 @@ for _ in range(300):
         kept = TrustedFiles(paths, is_git=False)
         kept.keep(())
         place.file("sub/Makefile", "evil")
-        monkeypatch.setattr("byleave.workspace.sandbox.masking.MAX_SECONDS", -1)
+        monkeypatch.setattr("byleave.workspace.commands.named_files.MAX_SECONDS", -1)
         assert any("'Makefile'" in told for told in kept.put_back())
     finally:
         paths.close()

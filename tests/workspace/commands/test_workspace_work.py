@@ -14,8 +14,8 @@ import pytest
 
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings, SandboxName
-from byleave.workspace import Workspace
 from byleave.workspace.sandbox.landlock import landlock_version
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 
 pytestmark = pytest.mark.promise("T3")

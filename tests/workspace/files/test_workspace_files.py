@@ -19,9 +19,11 @@ from byleave.protocol.errors import ByleaveError, InvalidParameters, PathValidat
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, ReadFileParams, ReadFileResult
 from byleave.protocol.wire import moment
 from byleave.settings import ClientSettings
-from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import executor as listing
 from byleave.workspace.files.contents import cut_lines
+from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 
@@ -434,7 +436,8 @@ AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
 from byleave.protocol.tools import ListDirectoryParams, ReadFileParams, WriteFileParams
-from byleave.workspace import FileSystemExecutor, PathValidator
+from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.files.executor import Listing
 import threading
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -17,10 +17,14 @@ from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, CommandExecutor, DriftedError, NoSandbox, Workspace
+from byleave.workspace.commands import bound_files as pins_module
+from byleave.workspace.commands.bound_files import HeldFiles
+from byleave.workspace.commands.executor import CommandExecutor
 from byleave.workspace.files import inspection as inspection_module
-from byleave.workspace.sandbox import bound_files as pins_module
-from byleave.workspace.sandbox.bound_files import HeldFiles
+from byleave.workspace.sandbox.backends import NoSandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
+from byleave.workspace.stopping import DriftedError
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 
@@ -662,7 +666,7 @@ async def test_once_it_has_started_the_file_may_change(
     await workspace.run("write_file", {"path": "other.txt", "content": "at once"})
     await _until(lambda: bool(workspace._held._holdings))
     (holding,) = workspace._held._holdings
-    await _until(lambda: bool(holding.pins))
+    await _until(lambda: bool(holding.bound_files))
     # Our own write waits for the start to be over instead of ending it.
     await workspace.run("write_file", {"path": "x.py", "content": "print('new')\n"})
     assert holding.over.is_set()

@@ -21,8 +21,10 @@ import pytest
 from byleave.protocol.errors import ExecutionCancelled, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.settings import ClientSettings
-from byleave.workspace import FileSystemExecutor, PathValidator, Workspace
 from byleave.workspace.files import drafts, writing
+from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T2")
@@ -201,7 +203,9 @@ def test_full_disk_leaves_the_old_file_and_no_debris(place: Place) -> None:
     """A child whose files may not grow stands for a full disk: the kernel refuses the write half way."""
     place.file("x", "old")
     script = (
-        "import sys; from byleave.protocol.tools import WriteFileParams as P; from byleave.workspace import *\n"
+        "import sys; from byleave.protocol.tools import WriteFileParams as P\n"
+        "from byleave.workspace.files.executor import FileSystemExecutor\n"
+        "from byleave.workspace.paths import PathValidator\n"
         "f = FileSystemExecutor(PathValidator(sys.argv[1]))\n"
         "for path in ('x', 'a/b/new'):\n"
         "    try: f.write_now(P(path=path, content='y' * 5_000_000))\n"
@@ -321,7 +325,8 @@ async def test_what_root_writes_in_somebodys_workspace_is_theirs(workspace: Work
 TWO_HANDS = """
 import sys, threading
 from byleave.protocol.tools import WriteFileParams
-from byleave.workspace import FileSystemExecutor, PathValidator
+from byleave.workspace.files.executor import FileSystemExecutor
+from byleave.workspace.paths import PathValidator
 root, who, *paths = sys.argv[1:]
 files = FileSystemExecutor(PathValidator(root))
 print("ready", flush=True)
@@ -371,7 +376,9 @@ def _digest(lines: list[str]) -> str:
 def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_answer(place: Place, tmp_path: Path) -> None:
     place.file("old.txt", "old")
     script = (
-        "import sys; from byleave.protocol.tools import WriteFileParams as P; from byleave.workspace import *\n"
+        "import sys; from byleave.protocol.tools import WriteFileParams as P\n"
+        "from byleave.workspace.files.executor import FileSystemExecutor\n"
+        "from byleave.workspace.paths import PathValidator\n"
         "f = FileSystemExecutor(PathValidator(sys.argv[1]))\n"
         "for path in ('old.txt', 'a/b/new.txt'):\n"
         "    f.write_now(P(path=path, content='new')); print('answered', flush=True)\n"

@@ -15,17 +15,14 @@ import pytest
 
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
-from byleave.workspace import BubblewrapSandbox, NoSandbox
 from byleave.workspace.sandbox import conformance as conformance_module
 from byleave.workspace.sandbox import probe
-from byleave.workspace.sandbox.backends import choose_sandbox
-from byleave.workspace.sandbox.bound_files import BoundFile
-from byleave.workspace.sandbox.bubblewrap import Part
+from byleave.workspace.sandbox.backends import NoSandbox, choose_sandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox, Part
 from byleave.workspace.sandbox.conformance import ROWS, Probe, run_conformance
-from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
-from byleave.workspace.sandbox.protection import Protection
-from byleave.workspace.sandbox.sandbox import Launch, Sandbox
-from byleave.workspace.sandbox.stand_ins import StandIns
+from byleave.workspace.sandbox.mounts import WorkspaceMounts
+from byleave.workspace.sandbox.protected_names import StandIns
+from byleave.workspace.sandbox.sandbox import NOTHING_WITHHELD, BoundFile, Launch, Sandbox, Withheld
 
 pytestmark = pytest.mark.promise("T3", "S")
 NOBODY = 65534
@@ -136,7 +133,7 @@ async def test_without_stubs_missing_names_can_be_made(tmp_path: Path, monkeypat
 async def test_without_protection_the_repository_can_be_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Protection, "_mount", lambda *_, **__: None)
+    monkeypatch.setattr(WorkspaceMounts, "_mount", lambda *_, **__: None)
     names = {"git-hooks", "git-config", "vscode", "rename-git"}
     assert names <= _open(await run_conformance(BubblewrapSandbox, tmp_path))
 
@@ -155,11 +152,11 @@ class _WithNetwork:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
-        with self._sandbox.launch(argv, network=True, pins=pins, masked=masked) as launch:
+        with self._sandbox.launch(argv, network=True, bound_files=bound_files, masked=masked) as launch:
             yield launch
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from byleave.settings import ClientSettings
-from byleave.workspace import PathValidator, UndoHistory, UndoRecorder
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.undo.recorder import UndoRecorder
+from byleave.workspace.undo.restoring import UndoHistory
 from byleave.workspace.undo.snapshots import Change
 from harness.place import Place
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace import NoSandbox
 from byleave.workspace.sandbox import environment as homes
+from byleave.workspace.sandbox.backends import NoSandbox
 from byleave.workspace.sandbox.environment import own_home, remove_left, remove_tree
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from harness.place import Place

@@ -18,19 +18,19 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandExecutor, CommandTimeout, NoSandbox, Workspace
+from byleave.workspace.commands.executor import CommandExecutor
 from byleave.workspace.sandbox import backends as sandboxes_module
 from byleave.workspace.sandbox import confine
 from byleave.workspace.sandbox import landlock as landlock_module
-from byleave.workspace.sandbox.backends import choose_sandbox
-from byleave.workspace.sandbox.bound_files import BoundFile
+from byleave.workspace.sandbox.backends import NoSandbox, choose_sandbox
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.conformance import KNOWN_GAPS, ROWS, Probe, run_conformance
 from byleave.workspace.sandbox.landlock import LandlockSandbox, landlock_version, working_landlock
-from byleave.workspace.sandbox.masking import NOTHING_WITHHELD, Withheld
 from byleave.workspace.sandbox.processes import Ended, OutputKeeper, run_process
-from byleave.workspace.sandbox.sandbox import Launch
+from byleave.workspace.sandbox.sandbox import NOTHING_WITHHELD, BoundFile, Launch, Withheld
 from byleave.workspace.sandbox.seatbelt import SeatbeltSandbox
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.lines import understood
 from harness.place import Place
 
@@ -393,7 +393,7 @@ async def test_trusted_names_that_a_command_makes_are_told(sandbox: LandlockSand
 
 def test_what_cannot_be_hidden_or_covered_is_said(sandbox: LandlockSandbox, place: Place) -> None:
     place.file("secret", "x")
-    with sandbox.launch(["/bin/true"], pins=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
+    with sandbox.launch(["/bin/true"], bound_files=[BoundFile("run.py", 0, 0o600)], masked=["secret"]) as launch:
         assert (launch.isolation.masked, launch.covered) == ((), False)
         assert any("could not be hidden from the command: secret." in words for words in launch.isolation.degraded)
         assert any("run.py was checked and watched only" in words for words in launch.isolation.degraded)
@@ -517,7 +517,7 @@ class _Imported(LandlockSandbox):
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:

@@ -17,9 +17,10 @@ import pytest
 
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, Workspace
 from byleave.workspace.sandbox.bubblewrap import end_orphans
 from byleave.workspace.sandbox.processes import KeptStream
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3")
@@ -83,7 +84,7 @@ CLIENT_THAT_DRAINS = """
 import asyncio, json, sys
 from pathlib import Path
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 
 def most():  # not getrusage: that still counts who started us
     status = Path("/proc/self/status").read_text()
@@ -257,7 +258,7 @@ CLIENT_THAT_DIES = """
 import asyncio, sys
 from pathlib import Path
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 
 async def main():
     workspace = Workspace(sys.argv[1], ClientSettings(home=Path(sys.argv[2])))

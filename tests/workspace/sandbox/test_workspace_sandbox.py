@@ -13,14 +13,16 @@ import pytest
 
 from byleave.protocol.errors import PathValidationError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
-from byleave.workspace import BubblewrapSandbox, NoSandbox, Workspace
 from byleave.workspace.sandbox import backends as backends_module
 from byleave.workspace.sandbox import bubblewrap as bubblewrap_module
 from byleave.workspace.sandbox import environment as programs_module
 from byleave.workspace.sandbox import landlock as landlock_module
+from byleave.workspace.sandbox.backends import NoSandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
-from byleave.workspace.sandbox.protection import PROTECTED
+from byleave.workspace.sandbox.protected_names import PROTECTED
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.lines import understood
 from harness.place import Place
@@ -429,6 +431,7 @@ def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monke
     monkeypatch.setattr(bubblewrap_module, "find_program", missing)
     monkeypatch.setattr(landlock_module, "find_program", missing)
     monkeypatch.setattr(backends_module, "find_program", missing)
+    monkeypatch.setattr(programs_module, "find_program", missing)
     assert backends_module.choose_sandbox(place.root).isolation().degraded == (
         "bwrap is not installed on this machine. python is not installed on this machine.",
     )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from byleave.workspace.sandbox.bound_files import BoundFile
 from byleave.workspace.sandbox.landlock import LandlockSandbox
-from byleave.workspace.sandbox.protection import PROTECTED
+from byleave.workspace.sandbox.protected_names import PROTECTED
+from byleave.workspace.sandbox.sandbox import BoundFile
 from byleave.workspace.sandbox.seatbelt import Profile, SeatbeltSandbox, profile_for, working_seatbelt
 from harness.lines import understood
 from harness.place import Place
@@ -103,7 +103,7 @@ def test_launch_says_that_it_was_never_tested(place: Place) -> None:
     with sandbox.launch(
         ["/bin/true", "x"],
         understood=understood(["true", "x"]),
-        pins=[BoundFile("run.py", 0, 0o600)],
+        bound_files=[BoundFile("run.py", 0, 0o600)],
         masked=["secret"],
     ) as launch:
         assert launch.argv[:2] == ["/usr/bin/sandbox-exec", "-p"]

@@ -6,10 +6,10 @@ import struct
 import pytest
 
 from byleave.protocol.tools import ExecuteCommandResult
-from byleave.workspace import Workspace
 from byleave.workspace.sandbox import bubblewrap
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.seccomp import ARCHITECTURES, filter_for
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

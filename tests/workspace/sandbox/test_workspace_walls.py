@@ -20,17 +20,16 @@ from byleave.gate import understand
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, Workspace
 from byleave.workspace.sandbox import environment as programs
-from byleave.workspace.sandbox import protection as kernel_mounts
-from byleave.workspace.sandbox import protection as own_code
-from byleave.workspace.sandbox.bound_files import BoundFile
-from byleave.workspace.sandbox.bubblewrap import _takes_descriptors, end_orphans
+from byleave.workspace.sandbox import mounts as kernel_mounts
+from byleave.workspace.sandbox import mounts as own_code
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox, _takes_descriptors, end_orphans
 from byleave.workspace.sandbox.environment import command_user, find_program
+from byleave.workspace.sandbox.mounts import works_in_another
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
-from byleave.workspace.sandbox.protection import works_in_another
-from byleave.workspace.sandbox.sandbox import HeldBack, may_limit
-from byleave.workspace.sandbox.stand_ins import _STAMP, StandIns, is_stand_in
+from byleave.workspace.sandbox.protected_names import _STAMP, StandIns, is_stand_in
+from byleave.workspace.sandbox.sandbox import BoundFile, HeldBack, may_limit
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")
@@ -427,7 +426,7 @@ async def test_protected_file_that_is_replaced_under_a_command_is_told(
 def test_nothing_laid_over_compiled_code_is_without_a_bound(workspace: Workspace, place: Place) -> None:
     place.file("pkg/__pycache__/a.pyc")
     fd = os.open(place.file("pkg/a.py", "1"), os.O_RDONLY)
-    with workspace.sandbox.launch(["/usr/bin/python"], pins=[BoundFile("pkg/a.py", fd, 0o644)]) as launch:
+    with workspace.sandbox.launch(["/usr/bin/python"], bound_files=[BoundFile("pkg/a.py", fd, 0o644)]) as launch:
         argv = launch.argv
         covers = [at for at, word in enumerate(argv) if word == "--tmpfs"]
         assert any(argv[at + 1].endswith("__pycache__") for at in covers)

@@ -16,12 +16,14 @@ import pytest
 
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
-from byleave.workspace import PathValidator, SearchExecutor, Workspace
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_sandbox
 from byleave.workspace.search import scan
+from byleave.workspace.search.executor import SearchExecutor
 from byleave.workspace.search.ripgrep import AnswerReader
 from byleave.workspace.search.scan import GlobError, glob_pattern
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

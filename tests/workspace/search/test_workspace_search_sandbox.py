@@ -19,14 +19,14 @@ import pytest
 
 from byleave.protocol.errors import ByleaveError, ExecutionTimeout, PathValidationError
 from byleave.protocol.tools import ListDirectoryParams, ListDirectoryResult, SearchFilesParams, SearchFilesResult
-from byleave.workspace import PathValidator, SearchExecutor
 from byleave.workspace.files.executor import Listing
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.processes import run_process
 from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search import ripgrep as search_sandbox
-from byleave.workspace.search.executor import ripgrep_arguments
+from byleave.workspace.search.executor import SearchExecutor, ripgrep_arguments
 from byleave.workspace.search.ripgrep import Above, AnswerReader, RipgrepSandbox, SearchRoot, working_ripgrep
 from harness.place import Place
 
@@ -273,9 +273,11 @@ def test_listing_leaves_out_what_the_owner_has_ruled_out(place: Place, paths: Pa
         assert not path.startswith("private/"), "it was entered"
         return path in ("private", "sub/one.txt")
 
+    paths.forbidden = forbidden
+
     def listed(path: str) -> ListDirectoryResult:
         params = ListDirectoryParams(path=path, recursive=True)
-        return Listing(paths, params, threading.Event(), forbidden=forbidden).run()
+        return Listing(paths, params, threading.Event()).run()
 
     found = {entry.path: entry.size for entry in listed(".").files}
     assert found == {"link": len("sub/one.txt"), "sub": 0, "sub/two.txt": 5}

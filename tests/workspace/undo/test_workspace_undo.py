@@ -27,18 +27,21 @@ from byleave.protocol.errors import CallerError, ConfigurationError, NotFound, T
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, PathValidator, State, Step, UndoHistory, UndoRecorder, Workspace
 from byleave.workspace.commands.effects import runs_later
 from byleave.workspace.files import drafts as swapping
 from byleave.workspace.files.writing import write_beneath
-from byleave.workspace.sandbox.stand_ins import StandIns
+from byleave.workspace.paths import PathValidator
+from byleave.workspace.sandbox.protected_names import StandIns
+from byleave.workspace.stopping import CommandTimeout
 from byleave.workspace.undo import restoring
 from byleave.workspace.undo import restoring as settling
 from byleave.workspace.undo import restoring as undo_steps
 from byleave.workspace.undo import store as undo_store
-from byleave.workspace.undo.entries import Entry, Index, sweep
-from byleave.workspace.undo.snapshots import Change, Tree, TreeScan, carried_over, changes_between
-from byleave.workspace.undo.store import ObjectStore
+from byleave.workspace.undo.recorder import UndoRecorder
+from byleave.workspace.undo.restoring import Step, UndoHistory
+from byleave.workspace.undo.snapshots import Change, State, Tree, TreeScan, carried_over, changes_between
+from byleave.workspace.undo.store import Entry, Index, ObjectStore, sweep
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("L8-undo")
@@ -624,7 +627,7 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from byleave.settings import ClientSettings
-from byleave.workspace import Workspace
+from byleave.workspace.workspace import Workspace
 async def main():
     workspace = Workspace(sys.argv[1], ClientSettings(home=Path(sys.argv[2])))
     print("ready", flush=True)
@@ -680,7 +683,7 @@ def test_a_kill_in_the_middle_leaves_a_store_that_leads_all_the_way_back(
 PUTTING = """
 import itertools, sys
 from pathlib import Path
-from byleave.workspace.undo.entries import Entry, Index
+from byleave.workspace.undo.store import Entry, Index
 index = Index(Path(sys.argv[1]))
 for number in itertools.count():
     index.put(Entry(f"{sys.argv[2]}_{number}", "write_file", "x" * 3000, "2026-01-01T00:00:00Z"))
@@ -1515,7 +1518,7 @@ def test_a_disk_that_is_full_while_the_index_is_made_stops_no_later_call(
     paths = PathValidator(place.root)
     recorder = UndoRecorder(paths, settings.home)
     with monkeypatch.context() as full:
-        full.setattr("byleave.workspace.undo.entries._SCHEMA", "BEGIN; CREATE TABLE entries (x); no more room")
+        full.setattr("byleave.workspace.undo.store._SCHEMA", "BEGIN; CREATE TABLE entries (x); no more room")
         with pytest.raises(OSError, match="syntax error"):
             recorder.begin("exec_1", "execute_command", "x")
     running = recorder.begin("exec_2", "execute_command", "x")

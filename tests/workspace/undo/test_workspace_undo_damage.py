@@ -13,10 +13,12 @@ import pytest
 from byleave.protocol.tools import ExecuteCommandResult, WriteFileResult
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
-from byleave.workspace import PathValidator, UndoHistory, UndoRecorder, Workspace
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.undo.desk import why_not
-from byleave.workspace.undo.entries import Entry, Index, sweep
-from byleave.workspace.undo.store import ObjectStore
+from byleave.workspace.undo.recorder import UndoRecorder
+from byleave.workspace.undo.restoring import UndoHistory
+from byleave.workspace.undo.store import Entry, Index, ObjectStore, sweep
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 

@@ -26,17 +26,16 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace.denied_paths import DeniedPaths
+from byleave.workspace.denied_paths import COMMANDS, DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
-from byleave.workspace.sandbox.bound_files import HeldFiles, Holding, drifted
 from byleave.workspace.sandbox.environment import find_program
-from byleave.workspace.sandbox.masking import Withheld
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
-from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox
-from byleave.workspace.sandbox.trusted import TrustedFiles, forget_put_back, still_put_back
-from byleave.workspace.stopping import CommandStopped, CommandTimeout, outlast
+from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox, Withheld
+from byleave.workspace.stopping import CommandStopped, CommandTimeout, drifted, outlast
 
+from .bound_files import HeldFiles, Holding
 from .operands import check_operands, refuse_moved, to_leave_out
+from .trusted import TrustedFiles, forget_put_back, still_put_back
 
 _MAX_TOLD = 10
 _LIST_SECONDS = 30
@@ -55,10 +54,10 @@ class CommandExecutor:
         settings: ClientSettings,
         paths: PathValidator | None = None,
         held: HeldFiles | None = None,
-        floor: DeniedPaths | None = None,
+        denied_paths: DeniedPaths | None = None,
     ) -> None:
         self._paths = paths
-        self._floor = floor
+        self._denied_paths = denied_paths
         self._held = held
         self._root = root
         self._sandbox = sandbox
@@ -85,11 +84,18 @@ class CommandExecutor:
         """
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
-        masked = await asyncio.to_thread(self._looked_at, command)
-        program = find_program(command.command, self._root)
+        asked = asked and not command.is_low
+        program, masked, secrets = await asyncio.to_thread(self._look_around, command, asked=asked)
+        if secrets and command.is_git:
+            secrets = await self._not_in_the_repository(program, secrets)
+        kept, withheld = None, Withheld(secrets, only_reads=command.is_low)
+        if asked:
+            withheld = Withheld(git_settings=not command.changes_settings)
+        elif not (command.is_low or self._paths is None or command.only_reads):
+            kept = await asyncio.to_thread(self._keep_trusted, self._paths, command)
+            withheld = Withheld(secrets, sealed=kept.sealed)
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
-        kept, withheld = await self._withhold(command, program, asked=asked)
         began = time.monotonic()
         launching = partial(
             self._sandbox.launch,
@@ -102,7 +108,7 @@ class CommandExecutor:
         told: list[str] = []
         try:
             async with self._hold(command, bound) as holding:
-                with launching(pins=holding.pins if holding else ()) as launch:
+                with launching(bound_files=holding.bound_files if holding else ()) as launch:
                     self._check_covered(launch, masked, command)
                     _check_left_out(launch, withheld)
                     if kept is not None and "." not in launch.isolation.protected:
@@ -132,16 +138,35 @@ class CommandExecutor:
             )
         return result
 
-    def _looked_at(self, command: UnderstoodCommand) -> list[str]:
-        """Check what the command names; return the existing paths that the rules deny to commands. Blocking."""
+    def _look_around(self, command: UnderstoodCommand, *, asked: bool) -> tuple[str, list[str], tuple[str, ...]]:
+        """The program, the denied paths, and the secrets to hide because nobody was asked. Blocking."""
         if self._paths is not None:
             check_operands(self._paths, command)
-        return self._denied()
+        masked = self._denied()
+        program, root = find_program(command.command, self._root), str(self._root)
+        if asked:
+            if command.is_git and not command.only_reads:
+                forget_put_back(root)
+            return program, masked, ()
+        refuse_moved(root, command)
+        return program, masked, to_leave_out(root, command)
+
+    def _keep_trusted(self, paths: PathValidator, command: UnderstoodCommand) -> TrustedFiles:
+        """Find the trusted files that a command may not change because nobody was asked about it. Blocking."""
+        if command.is_git and (changed := still_put_back(str(self._root))):
+            names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
+            raise RefusedError(
+                f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "
+                "record it so; nothing was run.",
+                hint="ask for `git checkout HEAD -- …` with these names: a person is asked about it",
+            )
+        return TrustedFiles(paths, is_git=command.is_git)
 
     def _denied(self) -> list[str]:
-        if self._floor is None or self._paths is None:
+        """Existing paths that the rules deny to commands."""
+        if self._denied_paths is None or self._paths is None:
             return []
-        return self._floor.masked(self._paths)
+        return self._denied_paths.masked(self._paths)
 
     def _check_covered(self, launch: Launch, masked: Sequence[str], command: UnderstoodCommand) -> None:
         """Refuse to run unless denied paths are covered and the project's rules are read-only. A weak sandbox, or none,
@@ -163,40 +188,15 @@ class CommandExecutor:
 
     async def _new_denied(self, before: Sequence[str]) -> list[str]:
         """Warnings about denied paths that a command created: they could not be covered before they existed."""
+        if self._denied_paths is None or COMMANDS not in self._denied_paths.guards:
+            return []
         try:
-            made = [
-                path
-                for path in await outlast(asyncio.ensure_future(asyncio.to_thread(self._denied)))
-                if path not in before
-            ]
+            now = await outlast(asyncio.ensure_future(asyncio.to_thread(self._denied)))
         except RefusedError as error:
             return [f"Whether it made something that is denied could not be looked at. {error.message}"]
+        made = [path for path in now if path not in before]
         told = [f"It made {visible(path)!r}, which this machine's rules deny; look at it." for path in made[:_MAX_TOLD]]
         return told if len(made) <= _MAX_TOLD else [*told, f"It made {len(made) - _MAX_TOLD} more that are denied."]
-
-    async def _withhold(
-        self, command: UnderstoodCommand, program: str, *, asked: bool
-    ) -> tuple[TrustedFiles | None, Withheld]:
-        """Find the files that a command may not read or change because nobody was asked about it."""
-        if asked and not command.is_low:
-            if command.is_git and not command.only_reads:
-                forget_put_back(str(self._root))
-            return None, Withheld(git_settings=not command.changes_settings)
-        await asyncio.to_thread(refuse_moved, str(self._root), command)
-        secrets = await asyncio.to_thread(to_leave_out, str(self._root), command)
-        if secrets and command.is_git:
-            secrets = await self._not_in_the_repository(program, secrets)
-        if command.is_low or self._paths is None or command.only_reads:
-            return None, Withheld(secrets, only_reads=command.is_low)
-        if command.is_git and (changed := await asyncio.to_thread(still_put_back, str(self._root))):
-            names = ", ".join(repr(visible(path)) for path in changed[:_MAX_TOLD])
-            raise RefusedError(
-                f"An earlier git command changed {names}, which was put back because nobody was asked. Git would now "
-                "record it so; nothing was run.",
-                hint="ask for `git checkout HEAD -- …` with these names: a person is asked about it",
-            )
-        kept = await asyncio.to_thread(TrustedFiles, self._paths, is_git=command.is_git)
-        return kept, Withheld(secrets, sealed=kept.sealed)
 
     async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
         """Files whose content is not in git's index; the index shows the content of the others anyway."""

@@ -28,7 +28,8 @@ from byleave.protocol.errors import (
 from byleave.protocol.wire import JsonObject
 from byleave.workspace.files.links import refuse_hidden_secret, refuse_hidden_target, under_real_names
 from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind, visible
-from byleave.workspace.sandbox.masking import find, installed, secrets, trusted
+
+from .named_files import find, installed, secrets, trusted
 
 _LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
 MAX_LEFT_OUT = 200

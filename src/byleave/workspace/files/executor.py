@@ -22,9 +22,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from byleave.protocol.errors import InvalidParameters, ToolFailure
+from byleave.protocol.errors import InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import (
     MAX_FILE_BYTES,
     MAX_LISTING,
@@ -37,16 +38,17 @@ from byleave.protocol.tools import (
     WriteFileResult,
 )
 from byleave.protocol.wire import timestamp
+from byleave.workspace.denied_paths import Forbidden, Rulings
 from byleave.workspace.paths import PathValidator, is_open, names_directory, refuse_odd_kind, told_of, visible
-from byleave.workspace.rulings import Forbidden, Rulings
 from byleave.workspace.stopping import Stop, outlast
 
 from .contents import count_lines, cut_lines, read_content
 from .links import refuse_hidden_secret
-from .writing import Replacing, write_beneath
 
 if TYPE_CHECKING:
     from byleave.workspace.undo.recorder import KeptWrite
+
+    from .writing import Replacing
 
 _MAX_DEPTH = 64
 _MAX_NAMES = 100_000
@@ -57,7 +59,7 @@ _FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
-Keep = Callable[[Replacing], None]
+Keep = Callable[["Replacing"], None]
 AroundWrite = Callable[[Keep | None], AbstractContextManager[Keep]]
 """Entered while a file is written; what it gives is called right before the rename."""
 
@@ -72,14 +74,7 @@ def _without_braces(pattern: str) -> list[str]:
 class Listing:
     """One listing, from its parameters to its result."""
 
-    def __init__(
-        self,
-        paths: PathValidator,
-        params: ListDirectoryParams,
-        stop: threading.Event,
-        *,
-        forbidden: Forbidden | None = None,
-    ) -> None:
+    def __init__(self, paths: PathValidator, params: ListDirectoryParams, stop: threading.Event) -> None:
         pattern = params.pattern.removeprefix("**/") if params.recursive else params.pattern
         if "/" in pattern or "\x00" in pattern:
             raise InvalidParameters(
@@ -89,7 +84,7 @@ class Listing:
         self._paths = paths
         self._params = params
         self._stop = stop
-        self._rulings = Rulings(forbidden)
+        self._rulings = Rulings(paths.forbidden)
         globs = _without_braces(pattern) if "{" in pattern or pattern.startswith("!") else [pattern]
         self._fits = re.compile("|".join(fnmatch.translate(glob) for glob in globs)).match
         self._hidden = any(glob.startswith(".") for glob in globs)
@@ -353,14 +348,18 @@ class FileSystemExecutor:
         self,
         params: WriteFileParams,
         stop: threading.Event | None = None,
-        keep: Callable[[Replacing], None] | None = None,
+        keep: Keep | None = None,
         bound: Mapping[str, str] | None = None,
     ) -> WriteFileResult:
         """write_file, in this thread. `bound`: the one file it may replace, with its digest."""
+        from .writing import write_beneath
+
         try:
             data = params.content.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidParameters("The content holds half a surrogate pair, which is no text.") from error
+        if self._paths.forbidden is not None:
+            keep = partial(_keep_allowed, self._paths.forbidden, params.path, keep)
         with nullcontext(keep) if self._around_write is None else self._around_write(keep) as keep_old:
             return write_beneath(
                 self._paths,
@@ -372,6 +371,14 @@ class FileSystemExecutor:
                 keep=keep_old,
                 bound=bound,
             )
+
+
+def _keep_allowed(forbidden: Forbidden, path: str, keep: Keep | None, replacing: "Replacing") -> None:
+    """Refuse a denied path right before the rename: a new file has no descriptor to check before."""
+    if forbidden(replacing.real):
+        raise PathValidationError(f"{path!r} leads to {visible(replacing.real)!r}, which is denied.")
+    if keep is not None:
+        keep(replacing)
 
 
 def _result(params: ReadFileParams, data: bytes) -> ReadFileResult:

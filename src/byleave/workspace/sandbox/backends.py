@@ -1,24 +1,36 @@
 """Sandbox backends of this system, strongest first, and the choice of one.
 
 Each is probed before it is chosen: it returns a sandbox that really ran a command here, or the reason why it cannot. A
-weaker one is never used silently.
+weaker one is never used silently. `NoSandbox` isolates nothing: it gives a clean environment, limits and a private
+HOME, and reports `none`.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.settings import SandboxName
 
 from .bubblewrap import working_sandbox
-from .environment import SYSTEM_DIRECTORIES, find_program
-from .sandbox import NoSandbox, Sandbox
+from .environment import clean_environment, find_program, git_files, own_home
+from .sandbox import (
+    NO_FILES,
+    NOTHING_WITHHELD,
+    PROBE_SECONDS,
+    BoundFile,
+    Isolation,
+    Launch,
+    Sandbox,
+    Withheld,
+    limit_argv,
+    report_unmasked,
+)
 
-MAX_IGNORED = 256 * 1024
-_TAKEN = r"^(user\.(name|email)|core\.(autocrlf|eol|excludesfile)|filter\.lfs\.clean)$"
 Files = Mapping[str, str]
 Make = Callable[[Path, Files, str], Sandbox | str]
 """Takes the workspace, the files of a command's home, and the reasons why nothing stronger works."""
@@ -41,6 +53,68 @@ def _seatbelt(root: Path, files: Files, _reason: str) -> Sandbox | str:
     from .seatbelt import working_seatbelt
 
     return working_seatbelt(root, files=files)
+
+
+def dying_argv(workspace: Path) -> list[str]:
+    """The argv prefix that ends a command with its parent, even a killed one; empty if unavailable. Processes that the
+    command starts are not reached."""
+    try:
+        prefix = [find_program("setpriv", workspace), "--pdeathsig", "KILL", "--"]
+        tried = [*prefix, prefix[0], "--version"]
+        subprocess.run(tried, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=PROBE_SECONDS)
+    except (ToolFailure, OSError, subprocess.SubprocessError):
+        return []
+    return prefix
+
+
+class NoSandbox:
+    """No isolation: the command runs as the user, with a clean environment and limits."""
+
+    # Not nproc: outside a user namespace it counts all of the user's processes.
+    _LIMITS = ("nofile", "core", "fsize", "cpu", "data")
+
+    def __init__(self, root: Path, *, reason: str, files: Mapping[str, str] = NO_FILES) -> None:
+        self._root = root
+        self._reason = reason
+        self._files = files
+        self._limits = limit_argv(root, self._LIMITS)
+        self._dying = dying_argv(root)
+
+    def isolation(self, *, network: bool = False) -> Isolation:
+        # Granted or not, the network stays the host's.
+        return Isolation(
+            isolated=False,
+            backend="none",
+            fs="none",
+            net="host",
+            pidns=False,
+            runs_as="root" if os.geteuid() == 0 else "user",
+            limits=self._LIMITS if self._limits else (),
+            degraded=(self._reason,),
+        )
+
+    @contextmanager
+    def launch(
+        self,
+        argv: list[str],
+        *,
+        understood: UnderstoodCommand = UNKNOWN_COMMAND,
+        network: bool = False,
+        bound_files: Sequence[BoundFile] = (),
+        masked: Sequence[str] = (),
+        withheld: Withheld = NOTHING_WITHHELD,
+    ) -> Generator[Launch]:
+        with own_home() as home:
+            for name, content in self._files.items():
+                (home / name).write_text(content, encoding="utf-8")
+            env = clean_environment(self._root, str(home)) | {"TMPDIR": str(home), "BYLEAVE_RUN": home.name}
+            yield Launch(
+                argv=[*self._limits, *self._dying, *argv],
+                env=env,
+                cwd=str(self._root),
+                isolation=report_unmasked(self.isolation(network=network), masked),
+                mark=f"BYLEAVE_RUN={home.name}",
+            )
 
 
 def sandboxes() -> dict[SandboxName, Make]:
@@ -66,51 +140,3 @@ def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
         )
     reason = " ".join(reasons) if wanted == "auto" else "BYLEAVE_SANDBOX says that commands are not isolated."
     return NoSandbox(root, reason=reason, files=files)
-
-
-def git_files(root: Path) -> dict[str, str]:
-    """Files of git for a command's home: the user's name, email, line endings and ignored files, and nothing else."""
-    try:
-        git = find_program("git", root)
-    except ToolFailure:
-        return {}
-    env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
-
-    said = subprocess.run(
-        [git, "config", "--global", "-z", "--get-regexp", _TAKEN],
-        env=env,
-        cwd=os.sep,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    )
-    settings = (entry.partition("\n") for entry in said.stdout.split("\0"))
-    plain = {name: value for name, _, value in settings if value.isprintable() and not set(value) & set('"\\')}
-    lines: list[str] = []
-    for section, keys in (("user", ("name", "email")), ("core", ("autocrlf", "eol"))):
-        lines.append(f"[{section}]")
-        lines += [f'\t{key} = "{value}"' for key in keys if (value := plain.get(f"{section}.{key}"))]
-    lines.append("\texcludesFile = ~/.gitignore")
-    if "filter.lfs.clean" in plain:
-        # Else git would commit large files themselves. What is checked out stays a pointer: nothing is downloaded.
-        lines += ['[filter "lfs"]', "\tclean = git-lfs clean -- %f", "\tsmudge = git-lfs smudge --skip -- %f"]
-        lines.append("\trequired = true")
-    # Background maintenance would be killed half done when the command ends, so it runs in the foreground.
-    lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
-    # Files that were put aside are nothing to commit.
-    ignored = _ignored(plain.get("core.excludesfile", "")) + "\n*.replaced-" + "[0-9a-f]" * 8 + "\n"
-    return {".gitconfig": "\n".join(lines) + "\n", ".gitignore": ignored, ".stash-ignore": f"{ignored}/.byleave\n"}
-
-
-def _ignored(excludes: str) -> str:
-    """The patterns of files that the user's git ignores everywhere: an agent must not commit what they never see."""
-    directory = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    try:
-        with open(
-            os.path.expanduser(excludes) or f"{directory}/git/ignore", encoding="utf-8", errors="replace"
-        ) as file:
-            return file.read(MAX_IGNORED)
-    except OSError:
-        return ""

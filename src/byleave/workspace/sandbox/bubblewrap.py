@@ -1,6 +1,6 @@
 """The sandbox on Linux: bubblewrap with its own namespaces, and only what a command needs mounted.
 
-Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `protection` mounts it). No network
+Files: an allow-list (system read-only, private HOME and /tmp, the workspace as `mounts` makes it visible). No network
 unless granted, then the host's. A filter on system calls (`seccomp`). Every process of a command dies with it. The
 probe runs /bin/true through the full argument list: an installed bwrap proves nothing. Parts that do not work here are
 left out one by one (`working_sandbox`), and `Isolation` says so.
@@ -24,10 +24,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
+from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 
-from .bound_files import BoundFile
 from .environment import (
+    Toolchain,
     clean_environment,
     command_user,
     find_program,
@@ -36,22 +36,25 @@ from .environment import (
     pids_group,
     usable_toolchains,
 )
-from .masking import NOTHING_WITHHELD, Withheld
-from .protection import Mounts, Protection
+from .mounts import Mounts, WorkspaceMounts
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
     ETC_FOR_NETWORK,
     LIMITS,
     NO_FILES,
+    NOTHING_WITHHELD,
+    BoundFile,
     HeldBack,
     Isolation,
     Launch,
+    Withheld,
     limit_argv,
     may_limit,
+    memory_files,
     tried_out,
 )
-from .seccomp import filter_fd, filter_for
+from .seccomp import filter_for
 
 _HOME = "/.home"
 _NOT_PROGRAMS = ("/usr/etc", "/usr/local/etc", "/usr/local/src")
@@ -97,20 +100,22 @@ class BubblewrapSandbox:
         self._files = {name: content.encode("utf-8") for name, content in files.items()}
         self._bwrap = find_program("bwrap", root)
         self._runner = None if "owner" in without else command_user(root)
-        self._holds_back = may_limit(self._runner.uid if self._runner else None)
-        self._limits = [] if self._holds_back else limit_argv(root, tuple(LIMITS))
         self._is_root = os.geteuid() == 0 and self._runner is None
         self._pids_group = pids_group() if self._is_root else None
+        self._environment = clean_environment(root, _HOME)
+        packages, chains = optional_packages(), usable_toolchains(root)
+        self._holds_back = may_limit(self._runner.uid if self._runner else None)
+        self._limits = [] if self._holds_back else limit_argv(root, tuple(LIMITS))
         self._filters = {network: filter_for(network=network) for network in (False, True)}
         if "seccomp" in without:
             self._filters = {False: None, True: None}
         self._without = without
         apart = [*_namespaces(userns="userns" in without), *_programs()]
-        self._system = [*apart, *_system_arguments(root)]
+        self._system = [*apart, *_system_arguments(root, packages, chains)]
         self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
-        self._protection = Protection(root, by_descriptor=_takes_descriptors(self._bwrap))
-        self.remove_left = self._protection.remove_left
+        self._workspace_mounts = WorkspaceMounts(root, by_descriptor=_takes_descriptors(self._bwrap))
+        self.remove_left = self._workspace_mounts.remove_left
         self._lock = threading.Lock()
         self._writing = 0
         """Number of running commands that could change the workspace."""
@@ -154,7 +159,8 @@ class BubblewrapSandbox:
 
     def probe(self) -> str | None:
         """Run /bin/true through the full argument list; None if it worked, else the reason."""
-        return tried_out(self.launch(["/bin/true"], understood=understand("true", ()), whole=True), "bubblewrap")
+        launching = self.launch(["/bin/true"], withheld=Withheld(only_reads=True), whole=True)
+        return tried_out(launching, "bubblewrap")
 
     @contextmanager
     def launch(
@@ -163,7 +169,7 @@ class BubblewrapSandbox:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
         whole: bool = False,
@@ -171,14 +177,14 @@ class BubblewrapSandbox:
         """Prepare one command. `whole`: with every mount, also those it does not need."""
         with (
             ExitStack() as held,
-            self._protection.hold(understood, masked, withheld) as mounts,
+            self._workspace_mounts.hold(understood, masked, withheld) as mounts,
             self._counted(writes=not understood.only_reads) as alone,
         ):
-            if pins and not alone:
-                names = ", ".join(pin.path for pin in pins)
+            if bound_files and not alone:
+                names = ", ".join(file.path for file in bound_files)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
-            little = not whole and not network and self._needs_little(understood)
-            yield self._prepare(argv, mounts, network, held, pins if alone else (), little=little)
+            little = not whole and not network and self._needs_little(argv[0], understood)
+            yield self._prepare(argv, mounts, network, held, bound_files if alone else (), little=little)
 
     @contextmanager
     def _counted(self, *, writes: bool) -> Generator[bool]:
@@ -192,7 +198,7 @@ class BubblewrapSandbox:
             with self._lock:
                 self._writing -= writes
 
-    def _needs_little(self, command: UnderstoodCommand) -> bool:
+    def _needs_little(self, program: str, command: UnderstoodCommand) -> bool:
         """True if a command needs only the system's programs and the workspace. Fewer mounts make it start faster.
 
         With too few, an existing file would seem missing, so a command that is not plain gets them all.
@@ -200,7 +206,6 @@ class BubblewrapSandbox:
         operands = command.plain_operands
         if operands is None or len(operands) > _MOST_OPERANDS:
             return False
-        program = find_program(command.command, self._root)
         # A link may lead to a directory that only the full mounts include.
         is_systems = os.path.dirname(program) in _SYSTEM_PROGRAMS and not os.path.islink(program)
         return is_systems and all(_stays_inside(operand, str(self._root)) for operand in operands)
@@ -211,22 +216,23 @@ class BubblewrapSandbox:
         mounts: Mounts,
         network: bool,
         held: ExitStack,
-        pins: Sequence[BoundFile],
+        bound_files: Sequence[BoundFile],
         *,
         little: bool,
     ) -> Launch:
         read_end, write_end = (_held(held, fd) for fd in os.pipe())
         files = {} if little else self._files
-        settings = {_written(held, content): f"{_HOME}/{name}" for name, content in files.items()}
+        program = self._filters[network]
         base, members = self.isolation(network=network), None
         if self._pids_group is not None and not little:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
             base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
+        written = memory_files(held, (*files.values(), *(() if program is None else (program,))))
+        settings = {fd: f"{_HOME}/{name}" for fd, name in zip(written, files, strict=False)}
+        filters = written[len(files) :]
         held_back = HeldBack(LIMITS, held, members) if self._holds_back else None
         waits = [] if held_back is None else [held_back.fd]
-        program = self._filters[network]
-        filters = [] if program is None else [_held(held, filter_fd(program))]
         # Copied into the sandbox: a mount for each costs more.
         copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
@@ -243,7 +249,7 @@ class BubblewrapSandbox:
                     for argument in ("--perms", "0444", "--file", str(fd), f"/etc/{name}")
                 ),
                 *mounts.arguments,
-                *self._cover(pins),
+                *self._cover(bound_files),
                 *mounts.covers,
                 *["--remount-ro", "/"],
                 *(argument for fd in filters for argument in ("--seccomp", str(fd))),
@@ -253,7 +259,7 @@ class BubblewrapSandbox:
                 *self._limits,
                 *argv,
             ],
-            env=clean_environment(self._root, _HOME),
+            env=dict(self._environment),
             cwd=str(self._root),
             isolation=base.model_copy(
                 update={
@@ -263,30 +269,30 @@ class BubblewrapSandbox:
                     "degraded": (*base.degraded, *mounts.degraded),
                 }
             ),
-            pass_fds=(write_end, *settings, *waits, *filters, *copied, *mounts.fds, *(pin.fd for pin in pins)),
+            pass_fds=(write_end, *settings, *waits, *filters, *copied, *mounts.fds, *(file.fd for file in bound_files)),
             uid=self._runner.uid if self._runner else None,
             gid=self._runner.gid if self._runner else None,
             status_fd=read_end,
             created=mounts.created,
-            covered=bool(pins),
+            covered=bool(bound_files),
             held_back=held_back,
         )
 
-    def _cover(self, pins: Sequence[BoundFile]) -> list[str]:
+    def _cover(self, bound_files: Sequence[BoundFile]) -> list[str]:
         """Mount the bound files over the originals, and hide compiled code, which Python would load instead."""
-        compiled = {self._root / pin.path.rpartition("/")[0] / "__pycache__" for pin in pins}
+        compiled = {self._root / file.path.rpartition("/")[0] / "__pycache__" for file in bound_files}
         hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
         return [
             *(argument for path in hidden for argument in ("--size", str(_COVER_BYTES), "--tmpfs", str(path))),
             *(
                 argument
-                for pin in pins
+                for file in bound_files
                 for argument in (
                     "--perms",
-                    f"{pin.mode:04o}",
+                    f"{file.mode:04o}",
                     "--ro-bind-data",
-                    str(pin.fd),
-                    str(self._root / pin.path),
+                    str(file.fd),
+                    str(self._root / file.path),
                 )
             ),
         ]
@@ -315,14 +321,6 @@ def _stays_inside(operand: str, root: str) -> bool:
 
 def _held(held: ExitStack, fd: int) -> int:
     held.callback(os.close, fd)
-    return fd
-
-
-def _written(held: ExitStack, content: bytes) -> int:
-    """A file in memory that holds this."""
-    fd = _held(held, os.memfd_create("byleave", os.MFD_CLOEXEC))
-    os.write(fd, content)
-    os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
@@ -381,9 +379,9 @@ def _programs() -> list[str]:
     return [*arguments, *_zone()]
 
 
-def _system_arguments(root: Path) -> list[str]:
+def _system_arguments(root: Path, packages: Sequence[str], chains: Sequence[Toolchain]) -> list[str]:
     arguments = _read_only("/etc", ETC_DIRECTORIES)
-    for package in optional_packages():
+    for package in packages:
         arguments += ["--ro-bind-try", package, package, *_hidden(f"{package}/etc")]
     # The /dev/shm of --dev may use half the memory.
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
@@ -397,7 +395,7 @@ def _system_arguments(root: Path) -> list[str]:
     else:
         arguments += ["--symlink", "/tmp", kept]  # noqa: S108 - the sandbox's own
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
-    for chain in usable_toolchains(root):
+    for chain in chains:
         if not chain.prefix.is_relative_to("/usr"):
             arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix), *_hidden(f"{chain.prefix}/etc")]
     return arguments

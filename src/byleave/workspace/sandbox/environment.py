@@ -1,4 +1,4 @@
-"""Find a command's program, and set up its environment, user, control group and home directory.
+"""Find a command's program, and set up its environment, git settings, user, control group and home directory.
 
 Programs come from directories that belong to root and from the toolchains of this machine's user (the Python that runs
 Byleave, the newest Node of nvm), never from the workspace or the inherited PATH. The environment is built from nothing:
@@ -256,6 +256,58 @@ def clean_environment(workspace: Path, home: str) -> dict[str, str]:
         "npm_config_editor": "false",
         "npm_config_init_module": f"{home}/.npm-init.js",
     }
+
+
+MAX_IGNORED = 256 * 1024
+_TAKEN = r"^(user\.(name|email)|core\.(autocrlf|eol|excludesfile)|filter\.lfs\.clean)$"
+
+
+def git_files(root: Path) -> dict[str, str]:
+    """Files of git for a command's home: the user's name, email, line endings and ignored files, and nothing else."""
+    try:
+        git = find_program("git", root)
+    except ToolFailure:
+        return {}
+    env = {"HOME": str(Path.home()), "PATH": ":".join(SYSTEM_DIRECTORIES), "GIT_CONFIG_NOSYSTEM": "1"}
+
+    said = subprocess.run(
+        [git, "config", "--global", "-z", "--get-regexp", _TAKEN],
+        env=env,
+        cwd=os.sep,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    settings = (entry.partition("\n") for entry in said.stdout.split("\0"))
+    plain = {name: value for name, _, value in settings if value.isprintable() and not set(value) & set('"\\')}
+    lines: list[str] = []
+    for section, keys in (("user", ("name", "email")), ("core", ("autocrlf", "eol"))):
+        lines.append(f"[{section}]")
+        lines += [f'\t{key} = "{value}"' for key in keys if (value := plain.get(f"{section}.{key}"))]
+    lines.append("\texcludesFile = ~/.gitignore")
+    if "filter.lfs.clean" in plain:
+        # Else git would commit large files themselves. What is checked out stays a pointer: nothing is downloaded.
+        lines += ['[filter "lfs"]', "\tclean = git-lfs clean -- %f", "\tsmudge = git-lfs smudge --skip -- %f"]
+        lines.append("\trequired = true")
+    # Background maintenance would be killed half done when the command ends, so it runs in the foreground.
+    lines += ["[gc]", "\tautoDetach = false", "[maintenance]", "\tautoDetach = false"]
+    # Files that were put aside are nothing to commit.
+    ignored = _ignored(plain.get("core.excludesfile", "")) + "\n*.replaced-" + "[0-9a-f]" * 8 + "\n"
+    return {".gitconfig": "\n".join(lines) + "\n", ".gitignore": ignored, ".stash-ignore": f"{ignored}/.byleave\n"}
+
+
+def _ignored(excludes: str) -> str:
+    """The patterns of files that the user's git ignores everywhere: an agent must not commit what they never see."""
+    directory = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    try:
+        with open(
+            os.path.expanduser(excludes) or f"{directory}/git/ignore", encoding="utf-8", errors="replace"
+        ) as file:
+            return file.read(MAX_IGNORED)
+    except OSError:
+        return ""
 
 
 _PREFIX = "byleave-home-"

@@ -17,7 +17,6 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 from byleave.protocol.errors import ToolFailure
 
 from . import confine
-from .bound_files import BoundFile
 from .environment import (
     clean_environment,
     command_user,
@@ -28,16 +27,19 @@ from .environment import (
     pids_group,
     usable_toolchains,
 )
-from .masking import NOTHING_WITHHELD, Withheld
-from .protection import watched_names
+from .protected_names import watched_names
 from .sandbox import (
     ETC_DIRECTORIES,
     ETC_FILES,
     ETC_FOR_NETWORK,
     LIMITS,
     NO_FILES,
+    NOTHING_WITHHELD,
+    BoundFile,
     Isolation,
     Launch,
+    Withheld,
+    memory_files,
     report_unmasked,
     tried_out,
 )
@@ -162,14 +164,15 @@ class LandlockSandbox:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
         reads = understood.only_reads
         isolation = report_unmasked(self.isolation(network=network), masked)
-        if pins:
-            words = f"Landlock cannot cover files: {', '.join(pin.path for pin in pins)} was checked and watched only."
+        if bound_files:
+            names = ", ".join(file.path for file in bound_files)
+            words = f"Landlock cannot cover files: {names} was checked and watched only."
             isolation = isolation.model_copy(update={"degraded": (*isolation.degraded, words)})
         if reads:
             isolation = isolation.model_copy(update={"protected": (".",)})
@@ -184,8 +187,7 @@ class LandlockSandbox:
             held.callback(os.close, read_end)
             held.callback(os.close, write_end)
             order = self._order(argv, home, network=network, reads=reads) | {"status": write_end}
-            program = _memory_file(held, _PROGRAM)
-            orders = _memory_file(held, marshal.dumps(order))
+            program, orders = memory_files(held, (_PROGRAM, marshal.dumps(order)))
             yield Launch(
                 argv=[*joins, self._python, "-I", "-S", f"/proc/self/fd/{program}", str(orders)],
                 env=clean_environment(self._root, str(home / "home")) | {"TMPDIR": str(home / "tmp")} | _ENVIRONMENT,
@@ -248,11 +250,3 @@ def working_landlock(root: Path, *, files: Mapping[str, str] = NO_FILES, reason:
     except ToolFailure as error:
         return error.message
     return sandbox.probe() or sandbox
-
-
-def _memory_file(held: ExitStack, data: bytes) -> int:
-    fd = os.memfd_create("byleave", os.MFD_CLOEXEC)
-    held.callback(os.close, fd)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

@@ -1,8 +1,7 @@
 """The sandbox interface: `Sandbox`, the `Launch` it prepares, and the `Isolation` it reports.
 
 A `Sandbox` turns an argv into a `Launch`: the argv to start, its environment, and the cleanup afterwards. It reports
-truthfully what it applied (`Isolation`), and every result includes that. `NoSandbox` isolates nothing: it gives a clean
-environment, limits and a private HOME, and reports `none`. Nothing here runs a command or decides about it.
+truthfully what it applied (`Isolation`), and every result includes that. Nothing here decides about a command.
 
 Limits are set from outside: a program that sets them and then executes the command would cost a start of its own.
 Bubblewrap waits, fully set up, for a word on a pipe; the client sets its limits and releases it (`HeldBack`). A command
@@ -15,8 +14,8 @@ import re
 import resource
 import select
 import subprocess
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -26,9 +25,7 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, WireModel
 
-from .bound_files import BoundFile
-from .environment import clean_environment, find_program, own_home
-from .masking import NOTHING_WITHHELD, Withheld
+from .environment import find_program
 
 # Not all of /etc: a command that runs as root could read /etc/shadow and keys.
 ETC_FILES = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
@@ -45,7 +42,7 @@ ETC_FOR_NETWORK = (
     "ssl/certs",
     "ssl/openssl.cnf",
 )
-_PROBE_SECONDS = 10
+PROBE_SECONDS = 10
 _TOLD = 10
 """Most paths named in a sentence."""
 
@@ -119,6 +116,33 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class BoundFile:
+    """The approved bytes of one file, to be mounted over it."""
+
+    path: str
+    """The file's real path, relative to the workspace."""
+    fd: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Workspace-relative real paths that are kept from a command nobody was asked about."""
+
+    secrets: tuple[str, ...] = ()
+    """Cannot be read."""
+    only_reads: bool = False
+    """True if the command is known only to read: secrets look empty to it, and it can change nothing at all."""
+    sealed: tuple[str, ...] = ()
+    """Cannot be changed."""
+    git_settings: bool = True
+    """True if it cannot change the repository's settings; False if a person was asked about just that."""
+
+
+NOTHING_WITHHELD = Withheld()
+
+
 class Isolation(WireModel):
     """The isolation that was really applied to a command."""
 
@@ -184,15 +208,15 @@ class Sandbox(Protocol):
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> AbstractContextManager[Launch]:
         """Prepare one command; leaving the context cleans up, so the command must have ended by then.
 
-        `understood` says what the command may need and change; an unknown command may write. `pins` are the bound
-        files, mounted over the originals if possible; `Launch.covered` tells. `masked` are workspace-relative files or
-        directories to hide; `Isolation.masked` lists those that are hidden. A sandbox that can hide nothing says so in
+        `understood` says what the command may need and change; an unknown command may write. `bound_files` are mounted
+        over the originals if possible; `Launch.covered` tells. `masked` are workspace-relative files or directories to
+        hide; `Isolation.masked` lists those that are hidden. A sandbox that can hide nothing says so in
         `Isolation.degraded`. `Isolation.left_out` and `Isolation.protected` list what was applied of `withheld`.
         """
         ...
@@ -207,16 +231,15 @@ def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
     return [prlimit, *(f"--{name}={LIMITS[name]}" for name in names), "--"]
 
 
-def dying_argv(workspace: Path) -> list[str]:
-    """The argv prefix that ends a command with its parent, even a killed one; empty if unavailable. Processes that the
-    command starts are not reached."""
-    try:
-        prefix = [find_program("setpriv", workspace), "--pdeathsig", "KILL", "--"]
-        tried = [*prefix, prefix[0], "--version"]
-        subprocess.run(tried, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_PROBE_SECONDS)
-    except (ToolFailure, OSError, subprocess.SubprocessError):
-        return []
-    return prefix
+def memory_files(held: ExitStack, contents: Iterable[bytes]) -> list[int]:
+    """Descriptors to read these contents from, closed when `held` ends."""
+    fds: list[int] = []
+    for content in contents:
+        fds.append(os.memfd_create("byleave", os.MFD_CLOEXEC))
+        held.callback(os.close, fds[-1])
+        os.write(fds[-1], content)
+        os.lseek(fds[-1], 0, os.SEEK_SET)
+    return fds
 
 
 def report_unmasked(isolation: Isolation, masked: Sequence[str]) -> Isolation:
@@ -248,7 +271,7 @@ def tried_out(launching: AbstractContextManager[Launch], name: str) -> str | Non
         ):
             try:
                 _let_go(launch, process)
-                said = process.communicate(timeout=_PROBE_SECONDS)[1]
+                said = process.communicate(timeout=PROBE_SECONDS)[1]
             finally:
                 process.kill()
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -267,60 +290,10 @@ def _let_go(launch: Launch, process: subprocess.Popen[bytes]) -> None:
         poll = select.poll()
         poll.register(ended, select.POLLIN)
         poll.register(launch.status_fd, select.POLLIN)
-        ready = [fd for fd, _ in poll.poll(_PROBE_SECONDS * 1000)]
+        ready = [fd for fd, _ in poll.poll(PROBE_SECONDS * 1000)]
         if launch.status_fd in ready:
             pid = inner_process(os.read(launch.status_fd, 4096).decode("ascii", "replace"))
             if pid is not None:
                 launch.held_back.let_go(pid, process.pid)
     finally:
         os.close(ended)
-
-
-class NoSandbox:
-    """No isolation: the command runs as the user, with a clean environment and limits."""
-
-    # Not nproc: outside a user namespace it counts all of the user's processes.
-    _LIMITS = ("nofile", "core", "fsize", "cpu", "data")
-
-    def __init__(self, root: Path, *, reason: str, files: Mapping[str, str] = NO_FILES) -> None:
-        self._root = root
-        self._reason = reason
-        self._files = files
-        self._limits = limit_argv(root, self._LIMITS)
-        self._dying = dying_argv(root)
-
-    def isolation(self, *, network: bool = False) -> Isolation:
-        # Granted or not, the network stays the host's.
-        return Isolation(
-            isolated=False,
-            backend="none",
-            fs="none",
-            net="host",
-            pidns=False,
-            runs_as="root" if os.geteuid() == 0 else "user",
-            limits=self._LIMITS if self._limits else (),
-            degraded=(self._reason,),
-        )
-
-    @contextmanager
-    def launch(
-        self,
-        argv: list[str],
-        *,
-        understood: UnderstoodCommand = UNKNOWN_COMMAND,
-        network: bool = False,
-        pins: Sequence[BoundFile] = (),
-        masked: Sequence[str] = (),
-        withheld: Withheld = NOTHING_WITHHELD,
-    ) -> Generator[Launch]:
-        with own_home() as home:
-            for name, content in self._files.items():
-                (home / name).write_text(content, encoding="utf-8")
-            env = clean_environment(self._root, str(home)) | {"TMPDIR": str(home), "BYLEAVE_RUN": home.name}
-            yield Launch(
-                argv=[*self._limits, *self._dying, *argv],
-                env=env,
-                cwd=str(self._root),
-                isolation=report_unmasked(self.isolation(network=network), masked),
-                mark=f"BYLEAVE_RUN={home.name}",
-            )

@@ -15,11 +15,9 @@ from pathlib import Path
 
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand, understand
 
-from .bound_files import BoundFile
 from .environment import clean_environment, usable_toolchains
-from .masking import NOTHING_WITHHELD, Withheld
-from .protection import GIT_PROTECTED, PROTECTED
-from .sandbox import NO_FILES, Isolation, Launch, tried_out
+from .protected_names import GIT_PROTECTED, PROTECTED
+from .sandbox import NO_FILES, NOTHING_WITHHELD, BoundFile, Isolation, Launch, Withheld, tried_out
 
 _PROGRAM = "/usr/bin/sandbox-exec"
 _SYSTEM = (
@@ -128,7 +126,7 @@ class SeatbeltSandbox:
         *,
         understood: UnderstoodCommand = UNKNOWN_COMMAND,
         network: bool = False,
-        pins: Sequence[BoundFile] = (),
+        bound_files: Sequence[BoundFile] = (),
         masked: Sequence[str] = (),
         withheld: Withheld = NOTHING_WITHHELD,
     ) -> Generator[Launch]:
@@ -140,7 +138,7 @@ class SeatbeltSandbox:
                 self._root, private, understood, network=network, masked=[*masked, *withheld.secrets]
             )
             base = self.isolation(network=network)
-            watched = [f"{pin.path} was checked and watched, not covered." for pin in pins]
+            watched = [f"{file.path} was checked and watched, not covered." for file in bound_files]
             yield Launch(
                 argv=[_PROGRAM, *profile.arguments(), *argv],
                 env=clean_environment(self._root, str(private)) | {"TMPDIR": str(private)},

@@ -7,7 +7,6 @@ back to the older calls. An unknown architecture gets no filter.
 """
 
 import errno
-import os
 import platform
 import re
 import struct
@@ -98,14 +97,6 @@ def filter_for(
         return None
     denied = _DENIED + ("" if namespaces else _SHARED) + ("" if writes else _METADATA)
     return _assemble(architecture, denied, _looked_into(network=network, namespaces=namespaces))
-
-
-def filter_fd(program: bytes) -> int:
-    """A descriptor to read the filter from, for bubblewrap."""
-    fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
-    os.write(fd, program)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _assemble(architecture: Architecture, denied: str, blocks: dict[str, list[bytes]]) -> bytes:

@@ -24,11 +24,11 @@ from pathlib import Path
 from byleave.gate import secret_name
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
+from byleave.workspace.denied_paths import Forbidden, Rulings
 from byleave.workspace.files.links import refuse_hidden_secret
 from byleave.workspace.paths import PathValidator, names_directory, told_of, visible
-from byleave.workspace.rulings import Forbidden, Rulings
 from byleave.workspace.sandbox.environment import command_user
-from byleave.workspace.sandbox.sandbox import Isolation, Launch
+from byleave.workspace.sandbox.sandbox import Isolation, Launch, memory_files
 
 from .ripgrep import (
     LITTLE_MEMORY,
@@ -44,7 +44,6 @@ from .ripgrep import (
     fastest,
     first_to_end,
     judge,
-    memory_file,
     mounts_below,
     running,
     unless_stuck,
@@ -312,8 +311,7 @@ class SearchExecutor:
         reader = AnswerReader(params.max_results, wanted, in_order=True)
         async with _asked(place, rulings) as ask:
             with ExitStack() as held:
-                fd = memory_file(json.dumps(work | {"ask": ask}).encode("ascii"))
-                held.callback(os.close, fd)
+                (fd,) = memory_files(held, [json.dumps(work | {"ask": ask}).encode("ascii")])
                 launch = Launch(
                     argv=[sys.executable, "-I", "-c", _SCAN, str(fd)],
                     env={"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"},

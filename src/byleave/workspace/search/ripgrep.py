@@ -15,7 +15,6 @@ import asyncio
 import os
 import re
 import stat
-import subprocess
 import threading
 import time
 from bisect import insort
@@ -30,8 +29,8 @@ from byleave.protocol.tools import SearchFilesParams
 from byleave.workspace.paths import visible
 from byleave.workspace.sandbox.environment import CommandUser, command_user, find_program
 from byleave.workspace.sandbox.processes import OutputKeeper, StreamName, run_process
-from byleave.workspace.sandbox.sandbox import Isolation, Launch
-from byleave.workspace.sandbox.seccomp import filter_fd, filter_for
+from byleave.workspace.sandbox.sandbox import Isolation, Launch, memory_files, tried_out
+from byleave.workspace.sandbox.seccomp import filter_for
 
 from .scan import MAX_DEPTH, MAX_IGNORE, NO_PERMISSION
 
@@ -276,26 +275,7 @@ class RipgrepSandbox:
 
     def probe(self, place: SearchRoot) -> str | None:
         """Start ripgrep through the full argument list; None if it worked, else the reason."""
-        try:
-            with self.launch(place, ["--version"]) as launch:
-                done = subprocess.run(
-                    launch.argv,
-                    env=launch.env,
-                    cwd=launch.cwd,
-                    pass_fds=launch.pass_fds,
-                    user=launch.uid,
-                    group=launch.gid,
-                    extra_groups=None if launch.uid is None else [],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_PROBE_SECONDS,
-                    check=False,
-                )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap did not start: {error}"
-        if done.returncode == 0:
-            return None
-        return f"bubblewrap does not work here: {done.stderr.decode('utf-8', 'replace').strip()[:300]}"
+        return tried_out(self.launch(place, ["--version"]), "bubblewrap")
 
     @contextmanager
     def launch(self, place: SearchRoot, arguments: Sequence[str], *, memory: int | None = None) -> Generator[Launch]:
@@ -305,8 +285,10 @@ class RipgrepSandbox:
         """
         with ExitStack() as held:
             read_end, write_end = (_held(held, fd) for fd in os.pipe())
-            filters = [] if self._filter is None else [_held(held, filter_fd(self._filter))]
-            ignores = {_held(held, memory_file(above.content)): _inside(above.directory) for above in place.above}
+            contents = [above.content for above in place.above]
+            written = memory_files(held, [*contents, *([] if self._filter is None else [self._filter])])
+            ignores = {fd: _inside(above.directory) for fd, above in zip(written, place.above, strict=False)}
+            filters = written[len(contents) :]
             if place.is_file:
                 here, target = _SKELETON, f"{_SKELETON}/file"
             else:
@@ -365,15 +347,6 @@ def mounts_below(root: Path) -> list[str]:
         points = [line.split(b" ")[4] for line in file]
     named = (_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), point) for point in points)
     return [os.fsdecode(point.removeprefix(above)) for point in named if point.startswith(above)]
-
-
-def memory_file(content: bytes) -> int:
-    """A descriptor to read `content` from."""
-    fd = os.memfd_create("byleave", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(content)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _held(held: ExitStack, fd: int) -> int:

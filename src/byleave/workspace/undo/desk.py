@@ -24,8 +24,8 @@ from byleave.gate import cover_key, mask_text, secret_name
 from byleave.protocol.changes import MAX_SHOWN_TEXT, MAX_UNDO_FILES, ChangeKind, ShownChange, UndoPlan
 from byleave.protocol.engine import MAX_LISTED_CHANGES, ChangedFile, TextBefore, UndoList, UndoneCall
 from byleave.protocol.errors import CallerError, ToolFailure
+from byleave.workspace.denied_paths import Denials
 from byleave.workspace.paths import PathValidator, visible
-from byleave.workspace.rulings import Denials
 
 from .recorder import UndoRecorder
 from .restoring import Plan, Step, UndoHistory, path_of

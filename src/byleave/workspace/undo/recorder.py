@@ -2,9 +2,10 @@
 
 One `UndoRecorder` serves one workspace. It scans the tree when a command begins and when one ends; differences belong
 to a command that ran meanwhile. So each change is in one entry, even if calls ran at the same time, and undoing newest
-first restores everything. A write's old content is kept at the moment it is replaced. The tree is saved when a command
-begins, so that a crash forgets nothing. Recording never stops a call: the entry and the result say what could not be
-kept. Changes by others while a command runs count as the command's, and are shown before an undo.
+first restores everything. `WatchedTree` remembers the last scan and reads a file only if its stamp is new. A write's
+old content is kept at the moment it is replaced. The tree is saved when a command begins, so that a crash forgets
+nothing. Recording never stops a call: the entry and the result say what could not be kept. Changes by others while a
+command runs count as the command's, and are shown before an undo.
 """
 
 import contextlib
@@ -12,19 +13,22 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from byleave.protocol.wire import now
-from byleave.workspace.files.writing import Replacing
 from byleave.workspace.paths import PathValidator, visible
 
-from .entries import Entry, Index, hold, sweep
-from .snapshots import Change, State, Tree, WatchedTree, changes_between, look, merged, same, state_of, why_not_kept
-from .store import ObjectStore
+from .snapshots import Change, State, Tree, TreeScan, carried_over, changes_between, look, merged, same, state_of
+from .store import Entry, Index, NoRoom, ObjectStore, hold, sweep, why_not_kept
+
+if TYPE_CHECKING:
+    from byleave.workspace.files.writing import Replacing
 
 MAX_FILES = 20_000
 CALL_BYTES = 50 * 1024 * 1024
@@ -37,6 +41,12 @@ _SWEEP_SECONDS = 60.0
 _INDEX_SHARE = 20
 """The index may take 1/20 of the store's limit before a sweep."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_MANY = 300
+"""Up to this many differences are stored beside a saved tree; with more, the tree is saved again."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# The kernel's clock for files ticks more coarsely than ours: a file read this soon after its last change may be
+# changed once more without a new stamp.
+_TICK_NS = 20_000_000
 
 
 @dataclass(slots=True)
@@ -57,9 +67,103 @@ class KeptWrite:
     recorded: bool = False
     locked: bool = False
 
-    def keep(self, replacing: Replacing) -> None:
+    def keep(self, replacing: "Replacing") -> None:
         """Keep the file that is about to be replaced."""
         self.recorder.keep_old(self, replacing)
+
+
+class WatchedTree:
+    """A workspace's tree at the last scan; contents of new files go to the store."""
+
+    def __init__(self, paths: PathValidator, *, max_files: int, call_bytes: int) -> None:
+        self._paths = paths
+        self._max_files, self._call_bytes = max_files, call_bytes
+        self.tree = Tree()
+        self._saved = Tree()
+        self.looked = False
+        """False: the tree comes from an earlier client, and only serves as a cache of digests."""
+
+    def learn(self, path: str, state: State | None) -> None:
+        """Count a state as seen."""
+        if state is None:
+            self.tree.states.pop(path, None)
+        else:
+            self.tree.states[path] = state
+
+    def begin_with(self, tree: Tree, *, looked: bool) -> None:
+        """Start from the tree of an earlier client."""
+        self.tree, self.looked = tree, looked
+
+    def look(self, store: ObjectStore) -> dict[str, Change]:
+        """Scan, keep new contents, and return the changes since the last scan. Raises OSError as the disk does."""
+        known = self.tree
+        tree = self.glance(known)
+        fresh = [path for path, state in tree.states.items() if state.kind == "file" and not store.keeps(state)]
+        self._capture(store, tree.states, fresh)
+        changes = changes_between(known, tree.states) if self.looked else {}
+        self.tree, self.looked = tree, True
+        return changes
+
+    def glance(self, known: Tree) -> Tree:
+        """Scan by stamps alone. Raises OSError if the workspace itself cannot be read."""
+        tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
+        for path, state in carried_over(self._paths, known.states, tree).items():
+            tree.states[path] = self._current(path, state)
+        return tree
+
+    def _current(self, path: str, state: State) -> State:
+        """Update one known path that a scan did not reach: a flood of names must not hide other changes."""
+        try:
+            found = look(self._paths, path)
+        except OSError:
+            return state
+        if found is None or (found.stamp, found.mode) == (state.stamp, state.mode):
+            return state
+        if state.kind == "closed" and found.kind == "directory":
+            return state
+        return found._replace(kind="git", target=None) if state.kind == "git" else found
+
+    def _capture(self, store: ObjectStore, states: dict[str, State], fresh: list[str]) -> None:
+        """Keep contents, small files first, while there is room."""
+        fresh.sort(key=lambda path: states[path].stamp[0])
+        room = self._call_bytes
+        for path in fresh:
+            size = states[path].stamp[0]
+            if size > room or not store.room_for(size):
+                return
+            try:
+                states[path] = self._read(store, path)
+                room -= size
+            except OSError as error:
+                if error.errno in _DISK_FULL:
+                    return
+                # otherwise gone, not permitted, or swapped for something else
+
+    def _read(self, store: ObjectStore, path: str) -> State:
+        fd = self._paths.open_exact(path, _READ)
+        try:
+            began = time.time_ns()
+            before = os.fstat(fd)
+            if not stat.S_ISREG(before.st_mode):
+                raise NoRoom(errno.EINVAL, "it is no file")
+            digest = store.put_file(fd, max_bytes=self._call_bytes, size=before.st_size)
+            state = state_of(os.fstat(fd))
+            steady = state_of(before).stamp == state.stamp
+            # Settled: it cannot have changed since without a new stamp.
+            settled = steady and max(state.stamp[1], state.stamp[3]) + _TICK_NS < began
+            return state._replace(digest=digest, settled=settled)
+        finally:
+            os.close(fd)
+
+    def since_saved(self) -> dict[str, State | None] | None:
+        """Return the differences from the tree saved last; None if it should be saved again."""
+        base, states = self._saved.states, self.tree.states
+        since: dict[str, State | None] = {path: state for path, state in states.items() if base.get(path) is not state}
+        since.update((path, None) for path in base if path not in states)
+        return None if len(since) > _MANY or self._saved.unseen != self.tree.unseen else since
+
+    def mark_saved(self) -> None:
+        self._saved = Tree(dict(self.tree.states), self.tree.truncated, set(self.tree.unseen))
 
 
 class UndoRecorder:
@@ -224,7 +328,7 @@ class UndoRecorder:
                     self._lock.release()
         self._sweep_if_full()
 
-    def keep_old(self, write: KeptWrite, replacing: Replacing) -> None:
+    def keep_old(self, write: KeptWrite, replacing: "Replacing") -> None:
         """Keep the old file right before the rename; the lock stays held until the write is over."""
         if write.warning is not None or self._store is None:
             return
@@ -244,7 +348,7 @@ class UndoRecorder:
         except OSError as error:
             write.warning = _not_kept(error)
 
-    def _old_state(self, write: KeptWrite, replacing: Replacing) -> State | None:
+    def _old_state(self, write: KeptWrite, replacing: "Replacing") -> State | None:
         """Keep the file that is replaced now, not the one there when the write began; return its state."""
         state = look(self._paths, replacing.real)
         if state is None or self._store is None:

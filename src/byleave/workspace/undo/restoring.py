@@ -27,10 +27,9 @@ from byleave.protocol.wire import new_id, now
 from byleave.workspace.files.drafts import PASSING, Unexpected, new_name, place, swap, take_attributes_of, take_away
 from byleave.workspace.paths import PathValidator, path_error, visible
 
-from .entries import Entry, Index, hold
 from .recorder import CALL_BYTES, INSIDE
-from .snapshots import CLOSED, Change, State, look, same, state_of, why_not_kept
-from .store import ObjectStore
+from .snapshots import CLOSED, Change, State, look, same, state_of
+from .store import Entry, Index, ObjectStore, hold, why_not_kept
 
 BATCH = 2000
 BATCH_BYTES = 64 * 1024 * 1024

@@ -1,17 +1,13 @@
-"""Snapshots of the workspace's tree: each path's kind, mode and content, found without following a link.
+"""Snapshots of the workspace's tree: each path's kind, mode and stamp, found without following a link.
 
-`TreeScan` walks by directory descriptors and reads no contents. `WatchedTree` remembers the last scan, returns the
-changes since, and keeps contents in the undo store, reading a file only if its stamp is new. Of `.git` only the files
-that decide which programs git runs are scanned; directories that tools can fill again (`node_modules`) are not entered.
-"Not seen" never counts as "missing": directories that could not be read are listed. Nothing here writes into the
-workspace.
+`TreeScan` walks by directory descriptors and reads no contents. Of `.git` only the files that decide which programs git
+runs are scanned; directories that tools can fill again (`node_modules`) are not entered. "Not seen" never counts as
+"missing": directories that could not be read are listed. Nothing here writes anything.
 """
 
 import contextlib
-import errno
 import os
 import stat
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from byleave.workspace.files.drafts import PASSING
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.sandbox.protection import PROTECTED
-from byleave.workspace.sandbox.stand_ins import STAMP_NS
-
-from .store import NoRoom, ObjectStore
+from byleave.workspace.sandbox.protected_names import PROTECTED, STAMP_NS
 
 Kind = Literal["file", "link", "directory", "closed", "git", "other"]
 """`closed`: a directory that is not entered. `git`: a file of a repository that decides what git runs."""
@@ -61,14 +54,10 @@ _HOOKS = frozenset(
         *("p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
     }
 )
-_MANY = 300
-"""Up to this many differences are stored beside a saved tree; with more, the tree is saved again."""
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
-# The kernel's clock for files ticks more coarsely than ours: a file read this soon after its last change may be
-# changed once more without a new stamp.
-_TICK_NS = 20_000_000
 
 
 class State(NamedTuple):
@@ -121,11 +110,6 @@ def state_of(info: os.stat_result, *, target: str | None = None) -> State:
         kind = "link" if target is not None else "other"
     stamp = (info.st_size, info.st_mtime_ns, info.st_ino, info.st_ctime_ns)
     return State(kind, stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid), stamp, None, target)
-
-
-def _is_settled(state: State, read_at_ns: int) -> bool:
-    """True if a file read at this time cannot have changed since without a new stamp."""
-    return max(state.stamp[1], state.stamp[3]) + _TICK_NS < read_at_ns
 
 
 def from_json(value: Any) -> State | None:
@@ -336,115 +320,3 @@ def merged(earlier: dict[str, Change], later: Mapping[str, Change]) -> dict[str,
         else:
             earlier[path] = (first, new)
     return earlier
-
-
-class WatchedTree:
-    """A workspace's tree at the last scan; contents of new files go to the store."""
-
-    def __init__(self, paths: PathValidator, *, max_files: int, call_bytes: int) -> None:
-        self._paths = paths
-        self._max_files, self._call_bytes = max_files, call_bytes
-        self.tree = Tree()
-        self._saved = Tree()
-        self.looked = False
-        """False: the tree comes from an earlier client, and only serves as a cache of digests."""
-
-    def learn(self, path: str, state: State | None) -> None:
-        """Count a state as seen."""
-        if state is None:
-            self.tree.states.pop(path, None)
-        else:
-            self.tree.states[path] = state
-
-    def begin_with(self, tree: Tree, *, looked: bool) -> None:
-        """Start from the tree of an earlier client."""
-        self.tree, self.looked = tree, looked
-
-    def look(self, store: ObjectStore) -> dict[str, Change]:
-        """Scan, keep new contents, and return the changes since the last scan. Raises OSError as the disk does."""
-        known = self.tree
-        tree = self.glance(known)
-        fresh = [path for path, state in tree.states.items() if state.kind == "file" and not _is_kept(store, state)]
-        self._capture(store, tree.states, fresh)
-        changes = changes_between(known, tree.states) if self.looked else {}
-        self.tree, self.looked = tree, True
-        return changes
-
-    def glance(self, known: Tree) -> Tree:
-        """Scan by stamps alone. Raises OSError if the workspace itself cannot be read."""
-        tree = TreeScan(self._paths, known.states, max_files=self._max_files).run()
-        for path, state in carried_over(self._paths, known.states, tree).items():
-            tree.states[path] = self._current(path, state)
-        return tree
-
-    def _current(self, path: str, state: State) -> State:
-        """Update one known path that a scan did not reach: a flood of names must not hide other changes."""
-        try:
-            found = look(self._paths, path)
-        except OSError:
-            return state
-        if found is None or (found.stamp, found.mode) == (state.stamp, state.mode):
-            return state
-        if state.kind == "closed" and found.kind == "directory":
-            return state
-        return found._replace(kind="git", target=None) if state.kind == "git" else found
-
-    def _capture(self, store: ObjectStore, states: dict[str, State], fresh: list[str]) -> None:
-        """Keep contents, small files first, while there is room."""
-        fresh.sort(key=lambda path: states[path].stamp[0])
-        room = self._call_bytes
-        for path in fresh:
-            size = states[path].stamp[0]
-            if size > room or not store.room_for(size):
-                return
-            try:
-                states[path] = self._read(store, path)
-                room -= size
-            except OSError as error:
-                if error.errno in _DISK_FULL:
-                    return
-                # otherwise gone, not permitted, or swapped for something else
-
-    def _read(self, store: ObjectStore, path: str) -> State:
-        fd = self._paths.open_exact(path, _READ)
-        try:
-            began = time.time_ns()
-            before = os.fstat(fd)
-            if not stat.S_ISREG(before.st_mode):
-                raise NoRoom(errno.EINVAL, "it is no file")
-            digest = store.put_file(fd, max_bytes=self._call_bytes, size=before.st_size)
-            state = state_of(os.fstat(fd))
-            steady = state_of(before).stamp == state.stamp
-            return state._replace(digest=digest, settled=steady and _is_settled(state, began))
-        finally:
-            os.close(fd)
-
-    def since_saved(self) -> dict[str, State | None] | None:
-        """Return the differences from the tree saved last; None if it should be saved again."""
-        base, states = self._saved.states, self.tree.states
-        since: dict[str, State | None] = {path: state for path, state in states.items() if base.get(path) is not state}
-        since.update((path, None) for path in base if path not in states)
-        return None if len(since) > _MANY or self._saved.unseen != self.tree.unseen else since
-
-    def mark_saved(self) -> None:
-        self._saved = Tree(dict(self.tree.states), self.tree.truncated, set(self.tree.unseen))
-
-
-def _is_kept(store: ObjectStore, state: State) -> bool:
-    """True if a file's content is kept, and its equal stamp proves that it is unchanged."""
-    return state.settled and state.digest is not None and store.has(state.digest)
-
-
-def why_not_kept(before: State | None, store: ObjectStore) -> str | None:
-    """Return the reason why a path cannot be restored, or None."""
-    if before is None or before.kind in ("directory", "link"):
-        return None
-    if before.kind == "git":
-        return "git's own files are not kept"
-    if before.kind == "closed":
-        return "what lies in such a directory is not kept"
-    if before.kind == "other":
-        return "it is neither a file, a directory nor a link"
-    if before.digest is None:
-        return "its old content was not kept: too large, not readable, or no room"
-    return None if store.has(before.digest) else "its old content has expired"

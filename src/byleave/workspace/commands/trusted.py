@@ -24,15 +24,18 @@ import weakref
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from byleave.gate import trusted_name
 from byleave.protocol.errors import RefusedError
 from byleave.workspace.files.drafts import new_name
-from byleave.workspace.files.writing import Replacing
-from byleave.workspace.paths import PathValidator, visible
+from byleave.workspace.paths import PathValidator, parents_of, visible
+from byleave.workspace.sandbox.protected_names import put_aside
 
-from .masking import find, installed, outermost, parents_of, repositories, trusted, trusted_or_head
-from .protection import put_aside
+from .named_files import find, installed, outermost, repositories, trusted, trusted_or_head
+
+if TYPE_CHECKING:
+    from byleave.workspace.files.writing import Replacing
 
 MAX_SEALED = 200
 """Each costs the start of a command about a millisecond; files beyond this are put back instead."""
@@ -72,12 +75,12 @@ _ALL: weakref.WeakSet["TrustedFiles"] = weakref.WeakSet()
 
 
 @contextmanager
-def own_write(root: str, keep: Callable[[Replacing], None] | None) -> Generator[Callable[[Replacing], None]]:
+def own_write(root: str, keep: "Callable[[Replacing], None] | None") -> "Generator[Callable[[Replacing], None]]":
     """Enter around a write of our own, and report it right before its rename: if it succeeds, it stays. Blocking."""
     written: dict[str, _File] = {}
     with ExitStack() as held:
 
-        def see(replacing: Replacing) -> None:
+        def see(replacing: "Replacing") -> None:
             if keep is not None:
                 keep(replacing)
             path = replacing.real

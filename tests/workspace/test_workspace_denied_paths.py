@@ -22,12 +22,13 @@ from byleave.protocol.tools import (
     WriteFileResult,
 )
 from byleave.settings import ClientSettings
-from byleave.workspace import CommandTimeout, Workspace
+from byleave.workspace import denied_paths as denials_module
 from byleave.workspace import denied_paths as floor_module
-from byleave.workspace import rulings as denials_module
-from byleave.workspace.denied_paths import DeniedPaths, GuardedFiles, GuardedPaths
+from byleave.workspace.denied_paths import Denials, DeniedPaths, GuardedPaths
+from byleave.workspace.files.executor import FileSystemExecutor
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.rulings import Denials
+from byleave.workspace.stopping import CommandTimeout
+from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place
 
@@ -493,7 +494,7 @@ def test_a_link_swapped_after_the_look_opens_nothing_denied(place: Place, paths:
     (place.root / "way").symlink_to("free")
     forbidden = Denials(["private/**", "free/new.txt"]).forbid
     guarded = GuardedPaths(paths, forbidden)
-    files = GuardedFiles(guarded, max_file_bytes=1000)
+    files = FileSystemExecutor(guarded, max_file_bytes=1000)
     try:
         for call in (
             lambda: files.read_now(ReadFileParams(path="door/key.txt")),

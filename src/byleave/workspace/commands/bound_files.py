@@ -15,12 +15,12 @@ import os
 import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.workspace.files.inspection import Look, look_at, refuse_stand_in
 from byleave.workspace.paths import PathValidator
+from byleave.workspace.sandbox.sandbox import BoundFile
 from byleave.workspace.stopping import MISSING, DriftedError, drifted
 
 START_SECONDS = 10.0
@@ -34,16 +34,6 @@ _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class BoundFile:
-    """The approved bytes of one file, to be mounted over it."""
-
-    path: str
-    """The file's real path, relative to the workspace."""
-    fd: int
-    mode: int
-
-
 class Holding:
     """The bound files of one command, while it starts."""
 
@@ -53,7 +43,7 @@ class Holding:
         self._watches = watch
         self._watch: _Watch | None = None
         self._max_bytes = max_bytes
-        self.pins: list[BoundFile] = []
+        self.bound_files: list[BoundFile] = []
         self.covered = False
         """True if the sandbox mounted the approved bytes over the files; else a write to one is drift too."""
         self.drifted: str | None = None
@@ -63,7 +53,7 @@ class Holding:
 
     @property
     def real(self) -> set[str]:
-        return {pin.path for pin in self.pins}
+        return {file.path for file in self.bound_files}
 
     def take(self) -> None:
         """Compare every file with its approved digest, and keep the compared bytes."""
@@ -103,7 +93,7 @@ class Holding:
         if self._watch is None or look.real is None or look.is_directory:
             os.close(fd)
         else:
-            self.pins.append(BoundFile(look.real, fd, look.mode & 0o777 | 0o400))
+            self.bound_files.append(BoundFile(look.real, fd, look.mode & 0o777 | 0o400))
         return look
 
     def check(self) -> None:
@@ -142,8 +132,8 @@ class Holding:
 
     def close(self) -> None:
         self.end()
-        for pin in self.pins:
-            os.close(pin.fd)
+        for file in self.bound_files:
+            os.close(file.fd)
         if self._watch is not None:
             self._watch.close()
 

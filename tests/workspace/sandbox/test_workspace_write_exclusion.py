@@ -6,8 +6,8 @@ import pytest
 
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import TOOLS, ExecuteCommandResult
-from byleave.workspace import Workspace
-from byleave.workspace.sandbox.protection import SECONDS, WriteExclusion
+from byleave.workspace.sandbox.protected_names import SECONDS, WriteExclusion
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("S")

@@ -1,122 +1,161 @@
 """Mounts of the workspace for one command: what it may change, what is read-only, what is hidden.
 
-Other programs execute or trust the names in `PROTECTED`: editors, shells, git, other agents. Existing ones are mounted
-read-only, as is the code this client runs from (`own_code`): the client imports it and is started from it again, so a
-change there would escape every sandbox. Missing ones get a stand-in while the command runs (`stand_ins`). Nothing can
-be mounted over a symlink, such as `.bashrc -> dotfiles/.bashrc`, so a link is compared before and after the command: a
-changed one is put back, and what replaced it is kept beside it under another name. Git alone may create protected
-names, since a branch may hold them (never `.byleave`, and `.git` only by `git init` and its like); new ones are
-reported, and files that would give git other settings are put aside.
-
-Commands that only read get the whole workspace read-only, and git all but the repository if its command needs no more
-(`keeps_tree`). Denied paths are covered (`masking`). If nobody was asked about a command, secrets are covered too, and
-the files it may not change are read-only (`Withheld`). Kernel file systems mounted inside the workspace, as in a
+Existing protected names are mounted read-only (`protected_names` does what mounts cannot), as is the code this client
+runs from (`own_code`): the client imports it and is started from it again, so a change there would escape every
+sandbox. Git alone may create protected names, since a branch may hold them (never `.byleave`, and `.git` only by `git
+init` and its like); new ones are reported. Commands that only read get the whole workspace read-only, and git all but
+the repository if its command needs no more (`keeps_tree`). Kernel file systems mounted inside the workspace, as in a
 chroot, are covered: a /proc or /sys there shows every process, and root could change kernel settings through it. Other
 mounts stay: many projects have a volume for `node_modules`.
 
+Denied paths are covered, and secrets too if nobody was asked about the command (`Withheld`): a directory by an empty
+one that nobody may enter, a file by an empty one that nobody may read, so a program is refused rather than told that
+they are gone. To a command that is known only to read, secrets look empty, so that it says nothing of them. A path that
+leads through links is covered at its real place; one outside the workspace needs no cover, since it is not mounted. It
+never covers less than it was asked to: it refuses.
+
 Bubblewrap takes mount points by path, and old versions the sources too, so a running command could swap one for a link.
-A protected name that could be swapped is skipped and reported; if a path must be hidden, the command is refused. A file
-that is replaced loses its mount. So `WriteExclusion` lets a write to a protected name, or to the target of a protected
-link, wait until no running command could write, and new commands wait for the write. Nothing here deletes a file.
+A protected name that could be swapped is skipped and reported; if a path must be hidden, the command is refused.
 """
 
-import asyncio
+import errno
 import os
 import re
-import secrets
 import stat
 import sys
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence, Set
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Generator, Iterable, Sequence, Set
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from byleave.gate import UnderstoodCommand
 from byleave.protocol.errors import PathValidationError, ToolFailure
+from byleave.workspace.paths import parents_of
 
-from .masking import NOTHING_WITHHELD, Mask, Withheld, covers, masks_for, mode_at, open_at, parents_of
-from .stand_ins import STAMP_NS, StandIns, is_stand_in
+from .protected_names import (
+    GIT_PROTECTED,
+    PROTECTED,
+    STAMP_NS,
+    Link,
+    StandIns,
+    exists_at,
+    git_settings_kept,
+    is_stand_in,
+    link_at,
+    put_back,
+)
+from .sandbox import NOTHING_WITHHELD, Withheld
+
+MAX_MASKED = 400
+"""Each costs the start of a command about half a millisecond."""
+_WALK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A protected name that is a symlink, as it was before the command."""
+class Mask:
+    """A covered path, workspace-relative and real."""
 
-    name: str
-    text: str
-    owner: int
-    group: int
-    real: str
-    """Its resolved target."""
-    target: str | None
-    """The target relative to the workspace; None if it lies outside."""
-    target_exists: bool
+    path: str
+    is_directory: bool
+    empty: bool = False
+    """True if it may be read, and looks empty."""
 
 
-def link_at(root: str, root_fd: int, name: str) -> Link:
-    """Read the link of this name as it is now."""
-    found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
-    real = os.path.realpath(os.path.join(root, name))
-    is_inside = real.startswith(f"{root}/")
-    return Link(
-        name=name,
-        text=os.readlink(name, dir_fd=root_fd),
-        owner=found.st_uid,
-        group=found.st_gid,
-        real=real,
-        target=real.removeprefix(f"{root}/") if is_inside else "." if real == root else None,
-        target_exists=is_inside and os.path.lexists(real),
-    )
+def masks_for(root: str, root_fd: int, paths: Collection[str]) -> tuple[list[Mask], set[str]]:
+    """The masks for `paths`, outermost only, and the paths that they hide; missing ones are left out.
+
+    Raises if they cannot be determined.
+    """
+    if len(paths) > MAX_MASKED:
+        raise ToolFailure(
+            f"The rules forbid {len(paths)} paths of this workspace; at most {MAX_MASKED} can be hidden.",
+            hint="Forbid the directories that hold them.",
+        )
+    found: dict[str, Mask] = {}
+    hidden: set[str] = set()
+    for path in paths:
+        real = real_path(root, path)
+        mode = None if real is None else mode_at(root_fd, real)
+        if real is None:
+            hidden.add(path)  # a link out of the workspace: it leads nowhere in the sandbox
+        elif mode is not None:
+            found[real] = Mask(real, stat.S_ISDIR(mode))
+            hidden.update((path, real))
+    directories = {path for path, mask in found.items() if mask.is_directory}
+    return [mask for path, mask in sorted(found.items()) if directories.isdisjoint(parents_of(path))], hidden
 
 
-def link_targets(root: str, names: Iterable[str]) -> frozenset[str]:
-    """Workspace-relative targets of the names that are symlinks."""
-    links = (path for name in names if os.path.islink(path := f"{root}/{name}"))
-    return frozenset(
-        real.removeprefix(f"{root}/") for link in links if (real := os.path.realpath(link)).startswith(f"{root}/")
-    )
+def real_path(root: str, path: str) -> str | None:
+    """The workspace-relative real path of a path; None if it is outside."""
+    if not path or "\x00" in path or path.startswith("/") or ".." in path.split("/"):
+        raise PathValidationError(f"{path!r} is no path inside the workspace, so it cannot be hidden.")
+    real = os.path.realpath(os.path.join(root, path))
+    if real == root or root.startswith(f"{real}/"):
+        raise PathValidationError(
+            f"{path!r} leads to the workspace itself, so it cannot be hidden.", hint="Name what lies in it."
+        )
+    return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else None
 
 
-def put_back(root: str, root_fd: int, link: Link) -> Generator[str]:
-    """Restore a changed link. Yields the names that are new, or lead to a new target."""
-    with suppress(OSError):
-        if os.readlink(link.name, dir_fd=root_fd) == link.text:
-            if _leads_elsewhere(root, link):
-                yield link.name
-            return
+def mode_at(root_fd: int, path: str) -> int | None:
+    """The mode of what is at a path, following no link; None if nothing is. A link on the way is an error."""
+    fd = open_at(root_fd, path)
+    if fd is None:
+        return None
     try:
-        yield from put_aside(root_fd, link.name)
-        os.symlink(link.text, link.name, dir_fd=root_fd)
-        if os.geteuid() == 0:
-            os.chown(link.name, link.owner, link.group, dir_fd=root_fd, follow_symlinks=False)
-    except OSError:
-        yield link.name  # it could not be put back, so report what is there now
+        return os.fstat(fd).st_mode
+    finally:
+        os.close(fd)
 
 
-def put_aside(directory: int, name: str) -> Generator[str]:
-    """Rename the file, if there is one; yields its new name."""
-    aside = f"{name}.replaced-{secrets.token_hex(4)}"
-    with suppress(FileNotFoundError):
-        try:
-            os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
-        except PermissionError:
-            # The command may have made the directory unwritable; as its owner we can undo that for a moment.
-            mode, place = stat.S_IMODE(os.fstat(directory).st_mode), f"/proc/self/fd/{directory}"
-            os.chmod(place, mode | stat.S_IRWXU)
-            try:
-                os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
-            finally:
-                os.chmod(place, mode)
-        yield aside
+def open_at(root_fd: int, path: str) -> int | None:
+    """Open a path with O_PATH, following no link; None if nothing is there. A link on the way is an error."""
+    fd = os.dup(root_fd)
+    try:
+        for part in path.split("/"):
+            below = os.open(part, _WALK, dir_fd=fd)
+            os.close(fd)
+            fd = below
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise ToolFailure(f"{path!r} became a link just now; nothing was run.", hint="Try again.")
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise ToolFailure(f"{path!r} cannot be kept from the command: {error.strerror}.") from error
+    except ToolFailure:
+        os.close(fd)
+        raise
+    return fd
 
 
-def _leads_elsewhere(root: str, link: Link) -> bool:
-    """True if another link on the path was changed, or the missing target was created."""
-    if os.path.realpath(os.path.join(root, link.name)) != link.real:
-        return True
-    return link.target not in (None, ".") and not link.target_exists and os.path.lexists(link.real)
+@contextmanager
+def covers(root: str, masks: Iterable[Mask]) -> Generator[tuple[list[str], list[int]]]:
+    """Yield the bubblewrap arguments that mount the covers, and the descriptors they need."""
+    arguments: list[str] = []
+    fds: list[int] = []
+    try:
+        for mask in masks:
+            # Mode 0: git and the like see an unreadable file, not a deleted one.
+            perms = "0000" if not mask.empty else "0555" if mask.is_directory else "0444"
+            if mask.is_directory:
+                arguments += ["--size", "4096", "--perms", perms, "--tmpfs", f"{root}/{mask.path}"]
+            else:
+                fds.append(_nothing())
+                arguments += ["--perms", perms, "--ro-bind-data", str(fds[-1]), f"{root}/{mask.path}"]
+        yield arguments, fds
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _nothing() -> int:
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ToolFailure(f"What the rules forbid cannot be hidden from the command: {error.strerror}.") from error
 
 
 _PACKAGE = Path(__file__).parents[2]
@@ -181,32 +220,6 @@ class KernelMounts:
         return arguments
 
 
-PROTECTED = (
-    ".git",
-    ".byleave",
-    ".vscode",
-    ".idea",
-    ".envrc",
-    ".bashrc",
-    ".profile",
-    ".zshrc",
-    ".gitmodules",
-    ".mcp.json",
-    ".claude",
-    ".cursor",
-    ".husky",
-    ".devcontainer",
-)
-# An approved git command may change the repository, but not the code that runs in it. Its settings can name programs:
-# they change only if a person was asked about just that.
-GIT_CONFIG = ".git/config"
-GIT_PROTECTED = (
-    GIT_CONFIG,
-    *(f".git/{name}" for name in ("hooks", "config.worktree", "commondir", "modules", "info", "worktrees")),
-)
-# Git never creates these in an existing repository. It would read its settings from them, also when the user runs it,
-# and a program that a nested repository's settings name runs with git's rights.
-_GIT_SETTINGS = ("config", "config.worktree", "commondir")
 # If one of these is a link, no command that could write runs, not even git.
 _NEVER_LINKS = (".git", ".byleave")
 
@@ -274,7 +287,7 @@ class _Hold:
         return True
 
 
-class Protection:
+class WorkspaceMounts:
     """Mounts for the commands of one workspace, and a record of those that run."""
 
     def __init__(self, root: Path, *, by_descriptor: bool = False) -> None:
@@ -286,7 +299,7 @@ class Protection:
         weakref.finalize(self, os.close, self._here)
         self._own_code, self._kernel_mounts = own_code(root), KernelMounts(root)
         self._lock = threading.Lock()
-        self._stubs = StandIns()
+        self._stand_ins = StandIns()
         self._running: list[_Hold] = []
         """One for each running command that could change the workspace."""
         self._masks: list[list[Mask]] = []
@@ -296,7 +309,7 @@ class Protection:
         """Remove the stand-ins of killed clients."""
         mounts = Mounts()
         try:
-            self._stubs.remove_left(self._open_root(mounts), PROTECTED)
+            self._stand_ins.remove_left(self._open_root(mounts), PROTECTED)
         finally:
             mounts.close()
 
@@ -371,24 +384,24 @@ class Protection:
         self, mounts: Mounts, root_fd: int, command: UnderstoodCommand, masks: list[Mask], withheld: Withheld
     ) -> Generator[None]:
         is_git = command.is_git
-        missing = [name for name in PROTECTED if not _exists(root_fd, name) or is_stand_in(root_fd, name)]
+        missing = [name for name in PROTECTED if not exists_at(root_fd, name) or is_stand_in(root_fd, name)]
         # `git init` and its like may create a repository; any other new protected name is reported.
         expected = (".git",) if command.makes_repository else ()
         wanted = tuple(name for name in (".git", ".byleave") if name not in expected) if is_git else PROTECTED
         with self._lock:
-            stubs = [name for name in wanted if not self._loose(name)]
+            free = [name for name in wanted if not self._loose(name)]
         opens_git = is_git and not works_in_another(str(self._root), command)
         mine = _Hold(root_fd, keeps_tree=opens_git and command.keeps_tree and os.path.isdir(self._root / ".git"))
         with (
-            self._stubs.placed(root_fd, stubs),
+            self._stand_ins.placed(root_fd, free),
             self._mounted(mounts, mine, masks, withheld, is_git=is_git, opens_git=opens_git),
-            _settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
+            git_settings_kept(root_fd, mounts.created) if opens_git and not expected else nullcontext(),
         ):
             yield
         mounts.created.extend(
             name
             for name in missing
-            if name not in expected and _exists(root_fd, name) and not is_stand_in(root_fd, name)
+            if name not in expected and exists_at(root_fd, name) and not is_stand_in(root_fd, name)
         )
 
     @contextmanager
@@ -411,7 +424,7 @@ class Protection:
             for mask in masks:
                 self._fix(mounts, mine, parents_of(mask.path))
             mine.fixed.update(mask.path for mask in masks)
-            stand_ins = self._stubs.names
+            stand_ins = self._stand_ins.names
             in_git = GIT_PROTECTED if withheld.git_settings else GIT_PROTECTED[1:]
             for name in (*PROTECTED, *(in_git if opens_git else ())):
                 link = next((hold.links[name] for hold in self._running if name in hold.links), None)
@@ -488,7 +501,7 @@ class Protection:
         if not is_ours:
             mine.there[name] = _identity(found)
         if opens_git and name == ".git" and stat.S_ISDIR(kind) and not is_ours:
-            if _exists(root_fd, ".git/HEAD"):
+            if exists_at(root_fd, ".git/HEAD"):
                 _make_hooks(root_fd, found)
             self._bind(mounts, root_fd, name, "--bind")  # a mount point: it cannot be renamed away
             return
@@ -534,36 +547,6 @@ def works_in_another(root: str, git: UnderstoodCommand) -> bool:
     return Path(root) in ways and any(os.path.lexists(way / ".git") for way in ways[: ways.index(Path(root))])
 
 
-@contextmanager
-def _settings_kept(root_fd: int, told: list[str]) -> Generator[None]:
-    """Put aside new files in the repository that would give git other settings."""
-    try:
-        repository = os.open(".git", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root_fd)
-    except OSError:
-        yield  # none, or not a directory and so read-only
-        return
-    try:
-        missing = [name for name in _GIT_SETTINGS if _exists(repository, "HEAD") and not _exists(repository, name)]
-        try:
-            yield
-        finally:
-            for name in missing:
-                try:
-                    told.extend(f".git/{aside}" for aside in put_aside(repository, name))
-                except OSError:
-                    told.append(f".git/{name}")
-    finally:
-        os.close(repository)
-
-
-@contextmanager
-def watched_names(root: Path, created: list[str]) -> Generator[None]:
-    """Report the protected names that a command created, for a sandbox that cannot protect them."""
-    before = {name for name in PROTECTED if os.path.lexists(root / name)}
-    yield
-    created.extend(name for name in PROTECTED if name not in before and os.path.lexists(root / name))
-
-
 def _within(path: str, masks: Sequence[Mask]) -> bool:
     return not {mask.path for mask in masks}.isdisjoint((*parents_of(path), path))
 
@@ -578,65 +561,3 @@ def _make_hooks(root_fd: int, repository: os.stat_result) -> None:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-def _exists(root_fd: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=root_fd, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-SECONDS = 40.0
-"""A write's time limit less what it needs itself, so that it can still report what it waited for."""
-_NOTHING: frozenset[str] = frozenset()
-
-
-class WriteExclusion:
-    """Keeps writes to protected names and running commands apart, for one workspace in one event loop."""
-
-    def __init__(self, *, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
-        self._commands: list[Set[str]] = []
-        self._writes = 0
-        self._ended = asyncio.Event()
-
-    @asynccontextmanager
-    async def command(self, link_targets: Set[str] = _NOTHING) -> AsyncGenerator[None]:
-        """Enter while a command runs. `link_targets`: the targets of protected names that are links."""
-        await self._until(lambda: not self._writes)
-        self._commands.append(link_targets)
-        try:
-            yield
-        finally:
-            self._commands.remove(link_targets)
-            self._ended.set()
-
-    @asynccontextmanager
-    async def write(self, real: str, link_targets: Set[str] = _NOTHING) -> AsyncGenerator[None]:
-        """Enter while a file is written. `real`: its path from the workspace, links resolved."""
-        # The targets now, and those when the commands began: one of them may have replaced the link.
-        is_led_to = any(real in paths for paths in (link_targets, *self._commands))
-        if real.partition("/")[0] not in PROTECTED and not is_led_to:
-            yield
-            return
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._until(lambda: not self._commands)
-        except TimeoutError:
-            raise ToolFailure(
-                f"{real!r} was not written: commands are still running, and while it is replaced they could change it.",
-                hint="Wait until they have ended, or cancel them.",
-            ) from None
-        self._writes += 1
-        try:
-            yield
-        finally:
-            self._writes -= 1
-            self._ended.set()
-
-    async def _until(self, free: Callable[[], bool]) -> None:
-        while not free():
-            self._ended.clear()
-            await self._ended.wait()

@@ -15,11 +15,10 @@ import pytest
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
-from byleave.workspace import BubblewrapSandbox, Workspace
 from byleave.workspace.sandbox import environment as privileges
 from byleave.workspace.sandbox import environment as programs
-from byleave.workspace.sandbox import stand_ins as stubs_module
-from byleave.workspace.sandbox.bubblewrap import Part, working_sandbox
+from byleave.workspace.sandbox import protected_names as stubs_module
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox, Part, working_sandbox
 from byleave.workspace.sandbox.environment import (
     CommandUser,
     Toolchain,
@@ -29,7 +28,8 @@ from byleave.workspace.sandbox.environment import (
     search_path,
     usable_toolchains,
 )
-from byleave.workspace.sandbox.stand_ins import StandIns, is_stand_in
+from byleave.workspace.sandbox.protected_names import StandIns, is_stand_in
+from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
 pytestmark = pytest.mark.promise("T3", "S")

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from byleave.protocol.errors import PathValidationError, ToolFailure
-from byleave.workspace import BubblewrapSandbox, NoSandbox
-from byleave.workspace.sandbox import masking as masking_module
-from byleave.workspace.sandbox import protection as protection_module
-from byleave.workspace.sandbox.masking import MAX_MASKED, mode_at, parents_of, real_path
+from byleave.workspace.paths import parents_of
+from byleave.workspace.sandbox import mounts as mounts_module
+from byleave.workspace.sandbox.backends import NoSandbox
+from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
+from byleave.workspace.sandbox.mounts import MAX_MASKED, mode_at, real_path
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
-from byleave.workspace.sandbox.protection import Link, link_at, put_back
+from byleave.workspace.sandbox.protected_names import Link, link_at, put_back, watched_names
 from byleave.workspace.sandbox.sandbox import Isolation, Launch
 from harness.lines import understood
 from harness.place import Place
@@ -117,7 +118,7 @@ def test_descriptors_that_run_out_are_an_error(
     sandbox: BubblewrapSandbox, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.file("a", "x")
-    monkeypatch.setattr(masking_module.os, "devnull", "/nonexistent")
+    monkeypatch.setattr(mounts_module.os, "devnull", "/nonexistent")
     with pytest.raises(ToolFailure, match="cannot be hidden"), sandbox.launch([PYTHON], masked=["a"]):
         pass
 
@@ -305,6 +306,6 @@ def test_link_that_cannot_be_put_back_is_told(place: Place, monkeypatch: pytest.
 def test_names_are_what_they_were(tmp_path: Path) -> None:
     created: list[str] = []
     (tmp_path / ".git").mkdir()
-    with protection_module.watched_names(tmp_path, created):
+    with watched_names(tmp_path, created):
         (tmp_path / ".envrc").write_text("x")
     assert created == [".envrc"]

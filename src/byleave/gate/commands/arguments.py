@@ -176,7 +176,7 @@ class _SedReader:
                 (script.reads if command in "rR" else script.writes).append(name)
         elif command == "F":
             self._take(_END)
-        elif command not in _UNCERTAIN_LINES or (command in "aic" and "\\" in self.text[self.at :]):
+        elif command not in _UNCERTAIN_LINES or (command in "aic" and self.text.find("\\", self.at) >= 0):
             raise _Unclear
         else:
             self._take(_LINE if command in "aic" else _LABEL)

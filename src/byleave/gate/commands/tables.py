@@ -1,9 +1,8 @@
 """Command tables: the meaning of each command's options and operands.
 
-A table gives every option's number and kind of values, and its effect. Tables are read once from `tables/*.toml`, and
-nothing else is read. An unknown key, kind or level, or an option with two meanings, is an error that
-names the file and the command, so that a typo is never a hole. Nothing here judges. An option that is not in its table
-is never guessed at.
+A table gives every option's number and kind of values, and its effect. Tables are read once from `tables/*.toml`. An
+unknown key, kind or level, or an option with two meanings, is an error that names the file and the command, so that a
+typo is never a hole. Nothing here judges. An option that is not in its table is never guessed at.
 
 Subcommands may have several names: a rule against `npm install` means `npm i` too.
 """

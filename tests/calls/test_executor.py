@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from byleave.bus import ConnectedClient
 from byleave.calls import deadlines
 from byleave.calls.executor import Caller
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import AgentMode, ErrorType, ResponseStatus

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.events import ChatText
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import now

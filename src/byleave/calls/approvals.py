@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from byleave.bus import Bus, Presence
+from byleave.bus import Bus
 from byleave.gate import describe, question_cover, shown_params
 from byleave.gate.text.render import Write, full_text, write_change
 from byleave.gate.text.secrets import cover_nothing
@@ -53,6 +53,7 @@ from .grants import (
     use_grant,
     would_use,
 )
+from .machines import Presence
 
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
 """Content larger than this is never shown in a diff."""

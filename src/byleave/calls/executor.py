@@ -26,7 +26,7 @@ from typing import Any
 
 import structlog
 
-from byleave.bus import Bus, ConnectedClient, Presence
+from byleave.bus import Bus
 from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value
 from byleave.protocol.approvals import Inspection
 from byleave.protocol.errors import ConflictError, NotFound
@@ -48,7 +48,7 @@ from .approvals import Clearance, Refusal, ask, standing_answer
 from .callers import CHAT_AGENT, Caller, Sessions, new_execution
 from .deadlines import LONGEST_NAP_SECONDS, LOOK_AGAIN_SECONDS, Sweeper, Watch, expire, was_given_up
 from .inspection import Inspected, assess_inspection, question_for, resolve_inspection, without_inspection
-from .machines import Machine, Machines, withheld
+from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
 log = structlog.stdlib.get_logger(__name__)
 

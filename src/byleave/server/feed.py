@@ -16,8 +16,9 @@ from typing import cast
 
 import structlog
 
-from byleave.bus import Bus, ConnectedClient, Presence
+from byleave.bus import Bus
 from byleave.calls.executor import ToolExecutor
+from byleave.calls.machines import ConnectedClient, Presence
 from byleave.protocol.events import FeedGap
 from byleave.protocol.overview import Machine
 from byleave.protocol.wire import now

@@ -15,10 +15,10 @@ import structlog
 
 from byleave import telemetry
 from byleave.agents.worker import RunWorker
-from byleave.bus import Bus, MemoryBus, Presence
+from byleave.bus import Bus, MemoryBus
 from byleave.calls.approvals import ApprovalManager
 from byleave.calls.executor import ToolExecutor
-from byleave.calls.machines import Machines
+from byleave.calls.machines import Machines, Presence
 from byleave.calls.observer import Observer
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
 from byleave.policy_files import organisation_text

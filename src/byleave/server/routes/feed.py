@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.approvals import LOOKS_AT_WRITES, Inspection
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope

@@ -27,13 +27,24 @@ from typing import Any
 import structlog
 
 from byleave.bus import Bus
-from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value
-from byleave.protocol.approvals import Inspection
-from byleave.protocol.errors import ConflictError, NotFound
-from byleave.protocol.executions import MAX_ERROR_CHARACTERS, CompletedReport, FailedReport, ToolResponse
+from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value, shown_params
+from byleave.protocol.approvals import Inspection, call_digest
+from byleave.protocol.chat import CHAT_AGENT as CHAT_AGENT_NAME
+from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound
+from byleave.protocol.executions import (
+    MAX_ERROR_CHARACTERS,
+    OWN_SESSION,
+    CompletedReport,
+    FailedReport,
+    ToolResponse,
+    id_of_call,
+    key_scope,
+    own_session_id,
+)
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
+from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
-from byleave.protocol.wire import Id, later, new_id, plain_json
+from byleave.protocol.wire import Id, id_text, later, new_id, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import Question
@@ -45,8 +56,7 @@ from byleave.store.transitions import NewExecution, Waits, execution_topic
 from byleave.telemetry import clock, ids_of, judged
 
 from .approvals import Clearance, Refusal, ask, standing_answer
-from .callers import CHAT_AGENT, Caller, Sessions, new_execution
-from .deadlines import LONGEST_NAP_SECONDS, LOOK_AGAIN_SECONDS, Sweeper, Watch, expire, was_given_up
+from .deadlines import LONGEST_NAP_SECONDS, LOOK_AGAIN_SECONDS, Sweeper, expire, was_given_up
 from .inspection import Inspected, assess_inspection, question_for, resolve_inspection, without_inspection
 from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
@@ -57,7 +67,26 @@ PROMPTLY_SECONDS = 2.0
 BIG_RESULT_CHARACTERS = 64 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250
+MALFORMED_LIMIT = 64 * 1024
 NO_REASON = "The client gave no reason."
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The run or agent on whose behalf a tool is called."""
+
+    run_id: str | None = None
+    agent_id: str | None = None
+    mode: AgentMode = AgentMode.SANDBOX
+    fence: int | None = None
+    """The run's claim; a call under an older one is refused."""
+    key: str | None = None
+    """Identifies a repeated call: a tool_call_id, an idempotency key."""
+    tools: frozenset[str] | None = None
+    """The tools this agent has; None for all."""
+
+
+CHAT_AGENT = Caller()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +110,7 @@ class ToolExecutor:
         self._presence = presence
         self._machines = Machines(store, bus, presence, gate)
         self._settings = settings
-        self._sessions = Sessions(store)
         self._sweeper = Sweeper(store, bus, self._sweep, presence.resumed)
-        self.agent_session = self._sessions.of_agent
 
     async def start(self) -> None:
         """Begin watching deadlines; those missed while the server was down fire at once."""
@@ -109,7 +136,7 @@ class ToolExecutor:
         With `seconds`, return after them with its state; the call goes on.
         """
         try:
-            session = await self._sessions.get(session_id)
+            session = await self._store.chat.session(id_text("sess", session_id))
         except NotFound as error:  # nobody knows whose record it would go to
             return ToolResponse(
                 tool_id=new_id("exec"),
@@ -142,7 +169,7 @@ class ToolExecutor:
         if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
             judgement = without_inspection(judgement)
         step = self._first_step(judgement, caller.mode, machine, client)
-        new = new_execution(judgement, tool_params, session, caller)
+        new = _new_execution(judgement, tool_params, session, caller)
         level = judgement.verdict.level.value
         if not isinstance(step, Clearance):  # a call that runs without asking is in the record, and on the hot path
             log.info("call judged", tool=new.tool_name, verdict=level, **ids_of(new))
@@ -154,6 +181,26 @@ class ToolExecutor:
             if until_asked and row.status in (ExecutionStatus.PENDING, ExecutionStatus.AWAITING_APPROVAL):
                 return row
             return await watch.follow(row, seconds, until_asked=until_asked)
+
+    async def agent_session(
+        self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
+    ) -> SessionRow:
+        """The session of a call from elsewhere; without a `session_id`, the agent's own in this project.
+
+        The caller must have checked that the project is the user's.
+        """
+        if session_id is not None:
+            session = await self._store.chat.session(session_id)
+            if session.user_id != user_id or project_id not in (None, session.project_id):
+                raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out.")
+            own = own_session_id(user_id, session.project_id, agent_id)
+            if session.id.startswith(OWN_SESSION) and session.id != own:
+                raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out: every agent has its own.")
+            return session
+        if project_id is None:
+            raise CallerError("A call needs a project.", hint="Send `project_id`, or the `session_id` that tells it.")
+        own = own_session_id(user_id, project_id, agent_id)
+        return await self._store.chat.ensure_session(own, user_id, project_id, agent_id)
 
     async def wait(self, row: ExecutionRow, timeout_seconds: float | None = None) -> ExecutionRow:
         """Wait for an execution's end; with a timeout, return it as it then stands."""
@@ -296,6 +343,120 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
     if mode is AgentMode.FULL and not verdict.always_asks and not verdict.refused:
         return Clearance("mode:full")
     return None
+
+
+# Its record
+
+
+def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:
+    """The record of a judged call."""
+    tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
+    risk_level = verdict.risk_level
+    tool = TOOLS.get(tool_name)
+    timeout = tool.timeout_seconds if tool else 0
+    if params is not None and tool_name == "execute_command":
+        timeout = params["timeout"]
+    execution_id = new_id("exec")
+    if caller.key:
+        scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id, caller.agent_id)
+        execution_id = id_of_call(scope, caller.key)
+    return NewExecution(
+        id=execution_id,
+        user_id=session.user_id,
+        project_id=session.project_id,
+        session_id=session.id,
+        run_id=caller.run_id,
+        agent_id=caller.agent_id,
+        mode=caller.mode,
+        tool_name=tool_name[:100],
+        tool_params=_malformed(sent) if params is None else plain_json(shown_params(tool_name, params)),
+        true_params=None if params is None else plain_json(params),
+        digest="malformed" if params is None else call_digest(tool_name, params, session.project_id),
+        risk_level=risk_level,
+        findings=plain_json(verdict.findings),
+        network=verdict.network,
+        timeout_seconds=timeout,
+        fence=caller.fence,
+        repeatable=caller.key is not None,
+        changes_nothing=tool is not None and not tool.changes_things,
+    )
+
+
+def _malformed(sent: Mapping[str, Any]) -> str:
+    """Malformed parameters for the record: masked, and left out if too long."""
+    try:
+        text = _compact(sent)
+        if len(text) <= MALFORMED_LIMIT:  # measured first: masking takes seconds on what nobody would keep
+            text = _compact(mask_value(dict(sent)))
+    except (ValueError, TypeError, RecursionError):  # a lone surrogate is a ValueError, too
+        return json.dumps({"left_out": "parameters that are not JSON"})
+    if len(text) > MALFORMED_LIMIT:
+        return json.dumps({"left_out": f"malformed parameters of {len(text)} characters"})
+    return text
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+class Watch:
+    """Listens for the question and the end of one execution."""
+
+    def __init__(self, store: Store, bus: Bus, execution_id: str) -> None:
+        self._store = store
+        self._row: ExecutionRow | None = None
+        self._failure: Exception | None = None
+        """The storage error that kept its end from being recorded."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._stop = bus.listen(execution_topic(execution_id), self._hear)
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    async def follow(
+        self, row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
+    ) -> ExecutionRow:
+        """Wait for the end, or with `until_asked` for the question; after a timeout, return the row as it is."""
+        loop = asyncio.get_running_loop()
+        give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
+        while not (row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL)):
+            nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
+            if nap <= 0:
+                break
+            row = await self._moved(nap) or await self._store.executions.load(row.id) or row
+            if until_asked and self._failure is not None and not row.status.ended:
+                raise ConfigurationError(
+                    "This call went on, but how it ended cannot be recorded: the server's disk is full or failing.",
+                    hint="Free disk space on the server; the client reports again. Then ask with the same "
+                    "idempotency_key, or look at `GET /my/tools/history`.",
+                ) from self._failure
+        return row
+
+    def _hear(self, fact: object | None) -> None:
+        if isinstance(fact, ExecutionRow):
+            if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
+                return
+            self._row = fact
+        if isinstance(fact, Exception):
+            self._failure = fact
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _moved(self, nap: float) -> ExecutionRow | None:
+        """The row of the last hint, or None after the nap or a hint without one."""
+        if self._row is None:
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            alarm = loop.call_later(nap, lambda: waiter.done() or waiter.set_result(None))
+            try:
+                await waiter
+            finally:
+                alarm.cancel()
+        row, self._row = self._row, None
+        return row
 
 
 # The transactions

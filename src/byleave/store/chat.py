@@ -71,6 +71,9 @@ def remember(transaction: Transaction, user_id: str, project_id: str, key: Messa
 
 
 TITLE_CHARACTERS = 80
+MOST_OWNERS = 10_000
+MOST_SESSIONS = 1000
+"""Most sessions cached: enough for the active ones, not for those that wait."""
 BEYOND = 2**63 - 1
 """A position no message has."""
 
@@ -93,8 +96,9 @@ class Chat:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Owners never change, so they can be cached. Bounded: cleared when it grows large.
+        # Owners and sessions never change, so they can be cached.
         self._owners: dict[str, str] = {}
+        self._sessions: dict[str, SessionRow] = {}
 
     async def create_project(
         self, user_id: str, name: str, *, if_none: bool = False, actor: str | None = None
@@ -125,7 +129,7 @@ class Chat:
             project = await self.project(project_id)
             if project is None:
                 return False
-            if len(self._owners) > 10_000:
+            if len(self._owners) >= MOST_OWNERS:
                 self._owners.clear()
             owner = self._owners[project_id] = project.user_id
         return owner == user_id
@@ -168,11 +172,25 @@ class Chat:
                 _create_session(transaction, ledger, session, f"agent:{agent_id}")
             return load_session(transaction, session_id, user_id)
 
-        return await self._database.write(work)
+        known = self._sessions.get(session_id)
+        if known is not None and known.user_id == user_id:
+            return known
+        return self._remember(await self._database.write(work))
 
     async def session(self, session_id: str, *, user_id: str | None = None) -> SessionRow:
         """A session; with `user_id`, only if it is theirs."""
-        return await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
+        known = self._sessions.get(session_id)
+        if known is not None and user_id in (None, known.user_id):
+            return known
+        return self._remember(
+            await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
+        )
+
+    def _remember(self, session: SessionRow) -> SessionRow:
+        if len(self._sessions) >= MOST_SESSIONS:
+            self._sessions.clear()
+        self._sessions[session.id] = session
+        return session
 
     async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
         def work(transaction: Transaction) -> list[SessionRow]:

@@ -27,7 +27,6 @@ log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 2.0
 """A waiter reads the store this often, in case a hint got lost."""
-LONGEST_NAP_SECONDS = 30.0
 LATE_SECONDS = 2.0
 """A sweep this much later than planned means that the server was paused or asleep."""
 NEVER = "9999-12-31T00:00:00.000Z"

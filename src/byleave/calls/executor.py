@@ -25,7 +25,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
+from pydantic_core import to_json
 
+from byleave import telemetry
 from byleave.bus import Bus
 from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value, shown_params
 from byleave.protocol.approvals import Inspection, call_digest
@@ -44,19 +46,19 @@ from byleave.protocol.executions import (
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
-from byleave.protocol.wire import Id, id_text, later, new_id, plain_json
+from byleave.protocol.wire import Id, later, new_id, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import Question
 from byleave.store.database import Transaction
-from byleave.store.executions import HEAVY_CHARACTERS, given_to_another, own_execution
+from byleave.store.executions import HEAVY_CHARACTERS, given_to_another
 from byleave.store.ledger import Ledger
 from byleave.store.runs import check_claim
-from byleave.store.transitions import NewExecution, Waits, execution_topic
-from byleave.telemetry import clock, ids_of, judged
+from byleave.store.transitions import LONGEST_NAP_SECONDS, NewExecution, Waits, execution_topic
+from byleave.telemetry import ids_of
 
 from .approvals import Clearance, Refusal, ask, standing_answer
-from .deadlines import LONGEST_NAP_SECONDS, LOOK_AGAIN_SECONDS, Sweeper, expire, was_given_up
+from .deadlines import LOOK_AGAIN_SECONDS, Sweeper, expire, was_given_up
 from .inspection import Inspected, assess_inspection, question_for, resolve_inspection, without_inspection
 from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
@@ -64,7 +66,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 PROMPTLY_SECONDS = 2.0
 """An external caller waits this long for an inspection; mostly the question comes sooner."""
-BIG_RESULT_CHARACTERS = 64 * 1024
+BIG_RESULT_BYTES = 64 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250
 MALFORMED_LIMIT = 64 * 1024
@@ -136,7 +138,7 @@ class ToolExecutor:
         With `seconds`, return after them with its state; the call goes on.
         """
         try:
-            session = await self._store.chat.session(id_text("sess", session_id))
+            session = await self._store.chat.session(session_id)
         except NotFound as error:  # nobody knows whose record it would go to
             return ToolResponse(
                 tool_id=new_id("exec"),
@@ -160,7 +162,7 @@ class ToolExecutor:
     ) -> ExecutionRow:
         """Judge, begin, wait. With `until_asked`, return as soon as a person has to be asked."""
         machine = await self._machines.of(session.project_id)
-        began = clock()
+        began = telemetry.clock()
         judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
             caller = replace(caller, mode=AgentMode.SANDBOX)
@@ -173,7 +175,8 @@ class ToolExecutor:
         level = judgement.verdict.level.value
         if not isinstance(step, Clearance):  # a call that runs without asking is in the record, and on the hot path
             log.info("call judged", tool=new.tool_name, verdict=level, **ids_of(new))
-        judged(new, level, began)
+        if telemetry.switch.sdk is not None:
+            telemetry.judged(new, level, began)
         with Watch(self._store, self._bus, new.id) as watch:
             row = await begin(self._store, new, step, client_id=client.client_id if client else None)
             if until_asked and row.status is ExecutionStatus.PENDING and row.client_id is not None:
@@ -215,7 +218,7 @@ class ToolExecutor:
     ) -> Step:
         """The step that the verdict, the mode and the client allow."""
         tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
-        if verdict.refused or params is None:
+        if verdict.level is VerdictLevel.REFUSE or params is None:
             return Refusal(mask_text(verdict.message), verdict.error_type or ErrorType.REFUSED)
         cleared = _cleared(verdict, mode)
         if cleared is not None:
@@ -257,7 +260,7 @@ class ToolExecutor:
         error = error_type = None
         if isinstance(report, FailedReport):
             error, error_type = report.error, report.error_type or ErrorType.TOOL_ERROR
-        raw = plain_json([report.status, report.result, error, error_type])
+        raw = to_json([report.status, report.result, error, error_type])
         if isinstance(report, CompletedReport) and not report.result.get("success", True):
             # It contradicts itself: what did not succeed has failed.
             told = report.result.get("error")
@@ -266,7 +269,7 @@ class ToolExecutor:
             error = NO_REASON
         result: str | None = None
         if report.result is not None:
-            big = len(raw) > BIG_RESULT_CHARACTERS
+            big = len(raw) > BIG_RESULT_BYTES
             masked = await asyncio.to_thread(mask_value, report.result) if big else mask_value(report.result)
             result = plain_json(masked)
         try:
@@ -277,7 +280,7 @@ class ToolExecutor:
                 project_id=project_id,
                 client_id=client_id,
                 result=result,
-                result_hash=hashlib.sha256(raw.encode()).hexdigest(),
+                result_hash=hashlib.sha256(raw).hexdigest(),
                 error=mask_start(error, MAX_ERROR_CHARACTERS) if error is not None else None,
                 error_type=error_type,
                 duration_ms=report.duration_ms,
@@ -354,8 +357,13 @@ def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessi
     risk_level = verdict.risk_level
     tool = TOOLS.get(tool_name)
     timeout = tool.timeout_seconds if tool else 0
-    if params is not None and tool_name == "execute_command":
-        timeout = params["timeout"]
+    if params is None:
+        shown, true_params, digest = _malformed(sent), None, "malformed"
+    else:
+        shown, true_params = plain_json(shown_params(tool_name, params)), plain_json(params)
+        digest = call_digest(tool_name, params, session.project_id)
+        if tool_name == "execute_command":
+            timeout = params["timeout"]
     execution_id = new_id("exec")
     if caller.key:
         scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id, caller.agent_id)
@@ -369,9 +377,9 @@ def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessi
         agent_id=caller.agent_id,
         mode=caller.mode,
         tool_name=tool_name[:100],
-        tool_params=_malformed(sent) if params is None else plain_json(shown_params(tool_name, params)),
-        true_params=None if params is None else plain_json(params),
-        digest="malformed" if params is None else call_digest(tool_name, params, session.project_id),
+        tool_params=shown,
+        true_params=true_params,
+        digest=digest,
         risk_level=risk_level,
         findings=plain_json(verdict.findings),
         network=verdict.network,
@@ -527,7 +535,7 @@ async def settle(
 
     def work(transaction: Transaction) -> ExecutionRow:
         with Ledger(transaction, project_id) as ledger:
-            execution = own_execution(transaction, execution_id, user_id, project_id, ledger)
+            execution = transitions.own_execution(transaction, execution_id, user_id, project_id, ledger)
             if execution.client_id is not None and client_id != execution.client_id:
                 raise given_to_another(execution)
             if execution.status.ended and execution.result_hash == result_hash:

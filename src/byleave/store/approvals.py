@@ -23,7 +23,7 @@ from byleave.protocol.wire import JsonObject, later, new_id, plain_json
 from . import transitions
 from .database import Database, Hint, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row, placeholders
+from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row
 
 DEADLINE = "server:deadline"
 """Actor in the audit chain of what ended because its time was up."""
@@ -367,8 +367,8 @@ def close(
 ) -> ApprovalRow:
     """Close an open question, or raise ConflictError if somebody else has. `actor`: who closed it undecided."""
     reach = scope if after is ApprovalStatus.APPROVED else None
-    ledger.changing("approvals", approval.id)
-    row = ledger.transaction.execute(
+    row = ledger.update(
+        "approvals",
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
         "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending' "
         "RETURNING *",
@@ -382,10 +382,9 @@ def close(
             "decided_from": decided_from,
             "id": approval.id,
         },
-    ).fetchone()
+    )
     if row is None:
         raise ConflictError("Somebody decided this approval first.", state="unknown")
-    ledger.kept("approvals", row)
     decided = approval._replace(
         status=after,
         decided_at=ledger.now,
@@ -433,8 +432,7 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
         "suggestions": plain_json(approval.suggestions),
     }
     del values["tool_ids"]
-    ledger.transaction.execute(f"INSERT INTO approvals {placeholders(values)}", values)
-    ledger.kept("approvals", values)
+    ledger.insert("approvals", values)
     ledger.event(
         ApprovalRequested(
             timestamp=approval.created_at,

@@ -7,12 +7,13 @@ another message it is a conflict, and nothing is stored.
 
 import hashlib
 from dataclasses import dataclass
+from uuid import UUID
 
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
 from byleave.protocol.states import AgentMode, RunState
-from byleave.protocol.wire import canonical_json, new_id
+from byleave.protocol.wire import Id, canonical_json, id_text, new_id
 
 from .database import Database, Hint, Row, Transaction
 from .ledger import Ledger, begin_chain
@@ -109,11 +110,9 @@ class Chat:
             if if_none and (known := _projects(transaction, user_id)):
                 return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
-            values = project._asdict()
-            transaction.execute(f"INSERT INTO projects {placeholders(values)}", values)
-            begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
-                ledger.kept("projects", values)
+                ledger.insert("projects", project._asdict())
+                begin_chain(transaction, project.id)
                 ledger.audit("project_created", actor or f"user:{user_id}", name=name)
             return project
 
@@ -177,14 +176,13 @@ class Chat:
             return known
         return self._remember(await self._database.write(work))
 
-    async def session(self, session_id: str, *, user_id: str | None = None) -> SessionRow:
+    async def session(self, session_id: Id, *, user_id: str | None = None) -> SessionRow:
         """A session; with `user_id`, only if it is theirs."""
-        known = self._sessions.get(session_id)
+        known = None if isinstance(session_id, UUID) else self._sessions.get(session_id)
         if known is not None and user_id in (None, known.user_id):
             return known
-        return self._remember(
-            await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
-        )
+        own_id = id_text("sess", session_id)
+        return self._remember(await self._database.read(lambda transaction: load_session(transaction, own_id, user_id)))
 
     def _remember(self, session: SessionRow) -> SessionRow:
         if len(self._sessions) >= MOST_SESSIONS:

@@ -26,7 +26,6 @@ from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store, transiti
 from byleave.store.approvals import (
     NewApproval,
     Question,
-    approval_topic,
     close,
     count_pending,
     count_refusals,
@@ -446,7 +445,7 @@ class ApprovalManager:
         """Wait until it is decided, times out or is withdrawn."""
         approval_id, user_id = id_text("appr", approval_id), str(user_id)
         news = asyncio.Event()
-        stop = self._bus.listen(approval_topic(approval_id), lambda fact: news.set())
+        stop = self._bus.listen(approval_id, lambda fact: news.set())
         try:
             while True:
                 row = await self._store.approvals.get(approval_id, user_id=user_id)

@@ -21,7 +21,7 @@ from byleave.store.approvals import DEADLINE, close_pending, overdue_approvals, 
 from byleave.store.database import Transaction
 from byleave.store.executions import next_deadline, overdue_executions, overdue_projects
 from byleave.store.ledger import Ledger
-from byleave.store.transitions import DEADLINES_TOPIC, Waits, execution_topic
+from byleave.store.transitions import DEADLINES_TOPIC, Waits
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -201,6 +201,6 @@ class Sweeper:
     async def _tell_waiters(self, error: Exception) -> None:
         try:
             for execution_id in await self._store.executions.overdue():
-                self._bus.publish(execution_topic(execution_id), error)
+                self._bus.publish(execution_id, error)
         except STORAGE_ERRORS:
             log.exception("overdue executions could not be read")  # waiters read the store themselves

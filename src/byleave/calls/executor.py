@@ -54,7 +54,7 @@ from byleave.store.database import Transaction
 from byleave.store.executions import HEAVY_CHARACTERS, given_to_another
 from byleave.store.ledger import Ledger
 from byleave.store.runs import check_claim
-from byleave.store.transitions import LONGEST_NAP_SECONDS, NewExecution, Waits, execution_topic
+from byleave.store.transitions import LONGEST_NAP_SECONDS, NewExecution, Waits
 from byleave.telemetry import ids_of
 
 from .approvals import Clearance, Refusal, ask, standing_answer
@@ -287,7 +287,7 @@ class ToolExecutor:
             )
         except STORAGE_ERRORS as unwritten:
             # Callers over HTTP would wait until the disk has room again.
-            self._bus.publish(execution_topic(tool_id), unwritten)
+            self._bus.publish(tool_id, unwritten)
             raise
 
     async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
@@ -416,7 +416,7 @@ class Watch:
         self._failure: Exception | None = None
         """The storage error that kept its end from being recorded."""
         self._waiter: asyncio.Future[None] | None = None
-        self._stop = bus.listen(execution_topic(execution_id), self._hear)
+        self._stop = bus.listen(execution_id, self._hear)
 
     def __enter__(self) -> "Watch":
         return self

@@ -23,7 +23,8 @@ from byleave.protocol.wire import JsonObject, later, new_id, plain_json
 from . import transitions
 from .database import Database, Hint, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row
+from .records import ApprovalRow, approval_row, columns
+from .transitions import ExecutionRow, execution_row
 
 DEADLINE = "server:deadline"
 """Actor in the audit chain of what ended because its time was up."""
@@ -32,11 +33,6 @@ TEXT_SECONDS = 24 * 3600
 """Time that a replaced text is kept."""
 MAX_TEXT_CHARACTERS = 32 * 1024 * 1024
 """Most characters kept for one user."""
-
-
-def approval_topic(approval_id: str) -> str:
-    """The topic for news of one approval."""
-    return f"approval:{approval_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +416,7 @@ def close(
         grant=grant_id,
         **({} if decided_from is None else {"where": decided_from.value}),
     )
-    ledger.transaction.hints.append(Hint(approval_topic(approval.id), decided))
+    ledger.transaction.hints.append(Hint(approval.id, decided))
     return decided
 
 

@@ -18,6 +18,7 @@ class Hint:
     """Something became true. Losing a hint costs latency, never correctness."""
 
     topic: str
+    """The id of an execution, a question or a run; or a name, as of a project's feed."""
     fact: object | None = None
     """The committed rows, where the receiver lives in this process."""
 

@@ -24,8 +24,7 @@ from . import transitions
 from .approvals import close_pending, waiting_executions
 from .database import Database, Row, Transaction
 from .ledger import Ledger, write_batch
-from .records import ExecutionRow, execution_row
-from .transitions import EXECUTION_COLUMNS, OPEN, Waits
+from .transitions import EXECUTION_COLUMNS, OPEN, ExecutionRow, Waits, execution_row
 
 HEAVY_CHARACTERS = 256 * 1024
 WRITES_LOOKED_AT = 1000

@@ -1,4 +1,7 @@
-"""Transitions of executions: compare-and-set, with an event and an audit link. State changes nowhere else.
+"""Executions as rows, and their transitions: compare-and-set, with event and audit link. State changes nowhere else.
+
+`true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
+true ones.
 
 `advance` refuses any edge the state machine does not have, and any change of a row whose state is not what the caller
 saw. The other functions are the named edges. Each runs inside the caller's transaction and decides nothing:
@@ -6,14 +9,16 @@ saw. The other functions are the named edges. Each runs inside the caller's tran
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from byleave import telemetry
+from byleave.gate import mask_text
+from byleave.protocol.approvals import Decision
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import (
     ExecutionCancelSignal,
@@ -26,13 +31,151 @@ from byleave.protocol.events import (
     ToolStarted,
     preview,
 )
-from byleave.protocol.executions import MAX_ERROR_CHARACTERS
-from byleave.protocol.states import TRANSITIONS, AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS, Execution, ToolResponse
+from byleave.protocol.states import (
+    RESPONSE_STATUS,
+    TRANSITIONS,
+    AgentMode,
+    ErrorType,
+    ExecutionStatus,
+    RiskLevel,
+    RunState,
+)
 from byleave.protocol.wire import later
 
-from .database import Hint, Transaction
+from .database import Hint, Row, Transaction
 from .ledger import NOT_COVERED, Ledger, inspected_params
-from .records import ExecutionRow, columns, execution_row
+from .records import columns
+
+
+class ExecutionRow(NamedTuple):
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str
+    run_id: str | None
+    agent_id: str | None
+    mode: AgentMode
+    approval_id: str | None
+    client_id: str | None
+    tool_name: str
+    tool_params: str
+    true_params: str | None
+    digest: str
+    request_digest: str | None
+    bound: str | None
+    result: str | None
+    result_hash: str | None
+    risk_level: RiskLevel
+    requires_approval: bool
+    findings: str
+    network: bool
+    approved_by: str | None
+    status: ExecutionStatus
+    error: str | None
+    error_type: ErrorType | None
+    execution_time_ms: int | None
+    timeout_seconds: int
+    deadline: str | None
+    output_seq: int
+    cancel_requested: bool
+    created_at: str
+    approved_at: str | None
+    started_at: str | None
+    completed_at: str | None
+
+    def to_wire(self, decision: Decision | None = None) -> Execution:
+        return Execution(
+            tool_id=self.id,
+            user_id=self.user_id,
+            project_id=self.project_id,
+            session_id=self.session_id,
+            run_id=self.run_id,
+            agent_id=self.agent_id,
+            mode=self.mode,
+            approval_id=self.approval_id,
+            client_id=self.client_id,
+            tool_name=self.tool_name,
+            tool_params=json.loads(self.tool_params),
+            digest=self.digest,
+            result=json.loads(self.result) if self.result is not None else None,
+            risk_level=self.risk_level,
+            requires_approval=self.requires_approval,
+            # As asked, they show all that could act; the record keeps less.
+            reasons=[mask_text(finding["reason"]) for finding in json.loads(self.findings)],
+            approved_by=self.approved_by,
+            decision=decision,
+            status=self.status,
+            error=self.error,
+            error_type=self.error_type,
+            execution_time_ms=self.execution_time_ms,
+            created_at=self.created_at,
+            approved_at=self.approved_at,
+            started_at=self.started_at,
+            completed_at=self.completed_at,
+        )
+
+    @property
+    def queued(self) -> bool:
+        """True while it waits in its client's queue."""
+        return self.status is ExecutionStatus.EXECUTING and self.started_at is None
+
+    def to_response(self) -> ToolResponse:
+        """The answer to the agent that called."""
+        return ToolResponse(
+            tool_id=self.id,
+            tool_name=self.tool_name,
+            status=RESPONSE_STATUS[self.status],
+            result=json.loads(self.result) if self.result is not None else None,
+            error=self.error,
+            approval_id=self.approval_id,
+            error_type=self.error_type,
+            hint=self.hint,
+        )
+
+    def response_json(self) -> bytes:
+        """`to_response` as JSON, without parsing and serializing the result again."""
+        head = ToolResponse(
+            tool_id=self.id,
+            tool_name=self.tool_name,
+            status=RESPONSE_STATUS[self.status],
+            error=self.error,
+            approval_id=self.approval_id,
+            error_type=self.error_type,
+            hint=self.hint,
+        ).model_dump_json(exclude={"result"})
+        return f'{{"result":{self.result or "null"},{head[1:]}'.encode()
+
+    @property
+    def hint(self) -> str | None:
+        """Advice for a call the gate refused."""
+        if self.error_type not in (ErrorType.INVALID, ErrorType.REFUSED):
+            return None
+        findings = json.loads(self.findings)
+        return findings[0].get("instead") if findings else None
+
+
+def execution_row(row: Row) -> ExecutionRow:
+    """The row of a statement that selects `columns(ExecutionRow)`, in this order."""
+    values: list[Any] = [*cast("Iterable[Any]", row)]
+    for position, read in _EXECUTION_READERS:
+        values[position] = read(values[position])
+    return ExecutionRow._make(values)
+
+
+_EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
+    (ExecutionRow._fields.index(name), read)
+    for name, read in (
+        ("mode", {mode.value: mode for mode in AgentMode}.__getitem__),
+        ("risk_level", {level.value: level for level in RiskLevel}.__getitem__),
+        ("requires_approval", bool),
+        ("network", bool),
+        ("cancel_requested", bool),
+        ("status", {status.name: status for status in ExecutionStatus}.__getitem__),
+        ("error_type", {None: None, **{kind.value: kind for kind in ErrorType}}.__getitem__),
+    )
+)
+
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
 COVERED_COLUMNS = ", ".join(name for name in ExecutionRow._fields if name not in NOT_COVERED["tool_executions"])
@@ -46,11 +189,6 @@ LONGEST_NAP_SECONDS = 30.0
 """The sweeper sleeps no longer than this, so a deadline that is further off needs no hint."""
 RUNS_TOPIC = "runs"
 """Hint that a run may be claimed."""
-
-
-def execution_topic(execution_id: str) -> str:
-    """The topic for news of one execution."""
-    return f"execution:{execution_id}"
 
 
 class Waits(NamedTuple):
@@ -181,7 +319,7 @@ def insert_refused(ledger: Ledger, new: NewExecution, error: str, error_type: Er
     """PENDING → FAILED in one insert."""
     row = insert(ledger, new, ExecutionStatus.FAILED, error=error, error_type=error_type)
     announce_end(ledger, row, acknowledge=False)
-    ledger.transaction.hints.append(Hint(execution_topic(row.id), row))
+    ledger.transaction.hints.append(Hint(row.id, row))
     return row
 
 
@@ -218,7 +356,7 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
     changed = execution_row(row)
-    ledger.transaction.hints.append(Hint(execution_topic(before.id), changed))
+    ledger.transaction.hints.append(Hint(before.id, changed))
     return changed
 
 

@@ -110,7 +110,7 @@ class ToolExecutor:
         self._store = store
         self._bus = bus
         self._presence = presence
-        self._machines = Machines(store, bus, presence, gate)
+        self.machines = Machines(store, bus, presence, gate)
         self._settings = settings
         self._sweeper = Sweeper(store, bus, self._sweep, presence.resumed)
 
@@ -161,7 +161,7 @@ class ToolExecutor:
         seconds: float | None = None,
     ) -> ExecutionRow:
         """Judge, begin, wait. With `until_asked`, return as soon as a person has to be asked."""
-        machine = await self._machines.of(session.project_id)
+        machine = await self.machines.of(session.project_id)
         began = telemetry.clock()
         judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
@@ -242,7 +242,7 @@ class ToolExecutor:
             return
         if client_id != row.client_id:
             raise ConflictError("Another client was asked to look at this.", state=row.status.value)
-        machine = await self._machines.of(project_id)
+        machine = await self.machines.of(project_id)
         outcome = await assess_inspection(self._store, machine, row, inspection, self._settings)
         client = self._presence.choose(project_id)
         await resolve_inspection(self._store, row, outcome, client_id=client.client_id if client else None)
@@ -286,7 +286,7 @@ class ToolExecutor:
                 duration_ms=report.duration_ms,
             )
         except STORAGE_ERRORS as unwritten:
-            # Callers over HTTP would wait until the disk has room again.
+            # Callers over HTTP would wait until the disk has room again. Whatever id was sent: all who hear only look.
             self._bus.publish(tool_id, unwritten)
             raise
 
@@ -308,7 +308,7 @@ class ToolExecutor:
             await self._store.executions.request_inspections(client.project_id, client.client_id, elsewhere)
             return
         for row in await self._store.executions.pending(client.project_id, elsewhere):
-            machine = await self._machines.of(row.project_id)
+            machine = await self.machines.of(row.project_id)
             judgement = without_inspection(machine.judge(row.tool_name, json.loads(row.true_params or "{}")))
             step = self._first_step(judgement, row.mode, machine, client)
             if isinstance(step, Question):
@@ -348,7 +348,7 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
     return None
 
 
-# Its record
+# The record of a call, and the wait for its end
 
 
 def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:

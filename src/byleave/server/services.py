@@ -166,7 +166,7 @@ async def open_services(settings: ServerSettings) -> Services:
         verifier=verifier,
         sessions=PageSessions(cookies, store, streams),
         worker=worker,
-        machines=Machines(store, bus, presence, gate),
+        machines=executor.machines,
         attendance=Attendance(store, presence),
         retention=retention,
         signing=SharedSecret(server_secret(settings)),

@@ -243,14 +243,6 @@ class _Unit:
     error: BaseException | None = None
     hints: list[Hint] = field(default_factory=list[Hint])
 
-    def answer(self) -> None:
-        if self.future.done():  # the caller was cancelled, but the work is committed
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
-
 
 class SqliteDatabase:
     """See `database.Database`."""
@@ -474,7 +466,12 @@ class SqliteDatabase:
                 self._on_commit(hint.topic, hint.fact)
             except Exception as error:  # noqa: BLE001 - a listener's error must not keep a caller waiting
                 self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
-        unit.answer()
+        if unit.future.done():  # the caller was cancelled, but the work is committed
+            return
+        if unit.error is not None:
+            unit.future.set_exception(unit.error)
+        else:
+            unit.future.set_result(unit.result)
 
     def _read(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.executions import CompletedReport
 from byleave.protocol.states import ExecutionStatus
 from byleave.server.services import Services, open_services

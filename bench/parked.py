@@ -22,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.executions import CompletedReport
 from byleave.protocol.states import AgentMode, RunState
 from byleave.server.services import Services, open_services

@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import issue_token
 from byleave.server.services import Services, open_services

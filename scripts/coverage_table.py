@@ -18,7 +18,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "protocol": ("protocol/", "settings.py", "policy_files.py"),
     "gate": ("gate/",),
     "store": ("store/",),
-    "bus": ("bus/",),
+    "bus": ("bus.py",),
     "telemetry": ("telemetry/",),
     "calls": ("calls/",),
     "agents": ("agents/",),

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from byleave.bus import ConnectedClient
 from byleave.calls import deadlines
 from byleave.calls.executor import Caller
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import CompletedReport, FailedReport
 from byleave.protocol.states import AgentMode, ErrorType, ResponseStatus
@@ -325,7 +325,7 @@ async def test_a_hint_that_says_nothing_makes_the_waiter_look(desk: Desk) -> Non
     row = await desk.executor.call(*WRITE, desk.session, until_asked=True)
     waiting = asyncio.create_task(desk.executor.wait(row))
     await asyncio.sleep(0.01)
-    desk.bus.publish(f"execution:{row.id}")
+    desk.bus.publish(row.id)
     await desk.approvals.reject_tool(row.approval_id or "", "alice")
     assert (await waiting).status == "rejected"
 

@@ -5,9 +5,8 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from byleave.bus import ConnectedClient, Presence
 from byleave.calls.executor import Caller
-from byleave.calls.machines import Machines
+from byleave.calls.machines import ConnectedClient, Machines, Presence
 from byleave.gate import Gate
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.protocol.approvals import Inspection, SeenFile

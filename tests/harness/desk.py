@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from byleave.bus import ConnectedClient, MemoryBus, Presence
+from byleave.bus import MemoryBus
 from byleave.calls.approvals import ApprovalManager
 from byleave.calls.executor import ToolExecutor
+from byleave.calls.machines import ConnectedClient, Presence
 from byleave.gate import Gate
 from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile, SeenRole
 from byleave.protocol.executions import CompletedReport, FailedReport

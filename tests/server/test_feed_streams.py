@@ -9,13 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.events import ChatText
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import now
 from byleave.server import feed as streams
 from byleave.server.feed import FeedStream, Reader
-from byleave.server.routes import feed as stream_route
 from byleave.store.database import Transaction
 from byleave.store.ledger import PAGE_CHARACTERS, Ledger, feed_topic
 from harness.http_server import Server, StartServer, User
@@ -332,7 +331,7 @@ async def test_reader_that_takes_nothing_for_long_is_let_go(
     server = await start_server(heartbeat_seconds=0.05)
     alice = server.user()
     project = await alice.project()
-    monkeypatch.setattr(stream_route, "STALLED_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "STALLED_SECONDS", 0.05)
     host = urlsplit(server.url)
     with socket.socket() as reader:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -37,7 +37,7 @@ async def test_stop_with_open_streams_and_waiting_requests_is_quick(server: Serv
         bus = server.parts.bus
         assert isinstance(bus, MemoryBus)
         async with asyncio.timeout(10):
-            while f"execution:{tool_id}" not in bus._listeners:
+            while tool_id not in bus._listeners:
                 await asyncio.sleep(0.01)
         began = time.monotonic()
         server.listening.stop()

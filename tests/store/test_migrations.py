@@ -141,7 +141,7 @@ def _list_projects(connection: sqlite3.Connection) -> None:
 
 def _transaction(connection: sqlite3.Connection) -> Transaction:
     connection.row_factory = sqlite3.Row
-    return begun(connection, now(), SEAL_KEYS)
+    return begun(connection, now, SEAL_KEYS)
 
 
 def _data(path: Path) -> dict[str, list[tuple[object, ...]]]:

@@ -13,7 +13,7 @@ from byleave import telemetry
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import well_formed
 from byleave.settings import ClientSettings, ServerSettings
-from byleave.telemetry import otel, spans
+from byleave.telemetry import SpanId, otel
 from byleave.telemetry.otel import Sdk
 from harness.recorded import Seen
 
@@ -37,7 +37,7 @@ def test_it_is_off_unless_a_collector_is_named() -> None:
 def test_off_it_records_nothing_and_makes_nothing() -> None:
     with telemetry.span("byleave.gate", tool="read_file") as mark:
         mark(outcome="completed")
-    assert telemetry.span("byleave.gate") is telemetry.span("byleave.client") is telemetry.within(spans.SpanId(1, 2))
+    assert telemetry.span("byleave.gate") is telemetry.span("byleave.client") is telemetry.within(SpanId(1, 2))
     assert telemetry.carry("exec_1", None) is None
     telemetry.record("byleave.gate", 1, 2, parent=None)
     telemetry.count("byleave.calls", tool="read_file")
@@ -131,7 +131,7 @@ def test_a_name_an_agent_gave_itself_is_masked(seen: Seen) -> None:
     secret = "sk-ant-api03-" + "Ab1" * 30
     telemetry.record("byleave.gate", 1, 2, parent=None, agent_id=secret)
     assert secret not in str(seen.spans[0].attributes)
-    assert spans.known_tool(secret) == "other"
+    assert telemetry.known_tool(secret) == "other"
 
 
 def test_an_exception_leaves_its_kind_and_not_its_words(seen: Seen) -> None:
@@ -170,7 +170,7 @@ def test_a_sampled_out_trace_is_out_everywhere(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_memory_of_calls_is_bounded(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.telemetry.spans.MOST_REMEMBERED", 3)
+    monkeypatch.setattr("byleave.telemetry.MOST_REMEMBERED", 3)
 
     class Call:
         project_id, session_id, run_id = "p", "s", None

@@ -11,7 +11,7 @@ from byleave.protocol.chat import MessageBody
 from byleave.protocol.events import ExecutionSignal
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import TRACEPARENT
-from byleave.telemetry.spans import written
+from byleave.telemetry import written
 from harness.household import Household, open_household
 from harness.json_values import JsonObject
 from harness.recorded import Seen

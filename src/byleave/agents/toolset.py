@@ -17,8 +17,8 @@ from pydantic_ai.messages import ToolCallPart
 
 from byleave.adapters.calls import read_arguments
 from byleave.adapters.pydantic_ai import ForwardingToolset, Unchecked
-from byleave.bus import Presence
 from byleave.calls.executor import Caller, ToolExecutor
+from byleave.calls.machines import Presence
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse, has_ended, id_of_call, key_scope

@@ -20,7 +20,6 @@ from byleave.protocol.errors import ConflictError
 from byleave.protocol.wire import new_id
 from byleave.settings import ServerSettings
 from byleave.store import RunRow, Store
-from byleave.store.runs import run_topic
 from byleave.store.transitions import RUNS_TOPIC
 from byleave.telemetry import about, place_of_run
 
@@ -131,7 +130,7 @@ class RunWorker:
     def _take(self, run: RunRow) -> None:
         task = asyncio.create_task(self._work(run), name=f"byleave-{run.id}")
         # A hint for a run can only mean that it was stopped; the lease says whether it is still ours.
-        stop_listening = self._bus.listen(run_topic(run.id), lambda fact: self._renew.set())
+        stop_listening = self._bus.listen(run.id, lambda fact: self._renew.set())
         self._held[run.id] = _RunInMemory(run, task, stop_listening)
         task.add_done_callback(lambda done: self._release(run))
         log.info("run started", run_id=run.id, attempt=run.attempts, resumed=run.history is not None)

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from byleave.bus import Bus, Presence
+from byleave.bus import Bus
 from byleave.gate import describe, question_cover, shown_params
 from byleave.gate.text.render import Write, full_text, write_change
 from byleave.gate.text.secrets import cover_nothing
@@ -26,7 +26,6 @@ from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store, transiti
 from byleave.store.approvals import (
     NewApproval,
     Question,
-    approval_topic,
     close,
     count_pending,
     count_refusals,
@@ -53,6 +52,7 @@ from .grants import (
     use_grant,
     would_use,
 )
+from .machines import Presence
 
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
 """Content larger than this is never shown in a diff."""
@@ -445,7 +445,7 @@ class ApprovalManager:
         """Wait until it is decided, times out or is withdrawn."""
         approval_id, user_id = id_text("appr", approval_id), str(user_id)
         news = asyncio.Event()
-        stop = self._bus.listen(approval_topic(approval_id), lambda fact: news.set())
+        stop = self._bus.listen(approval_id, lambda fact: news.set())
         try:
             while True:
                 row = await self._store.approvals.get(approval_id, user_id=user_id)

@@ -1,7 +1,7 @@
-"""Expire executions past their deadline, and notify those who wait for an end.
+"""Expire executions past their deadline.
 
-Progress never depends on a waiting coroutine: decisions, results and deadlines change the rows, and waiters are only
-notified. A notification is a hint and may get lost, so waiters and the sweeper also read the store from time to time.
+The sweeper sleeps until the next deadline that it knows. News of an earlier one is a hint and may get lost, so it also
+reads the store from time to time.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from typing import NamedTuple
 import structlog
 
 from byleave.bus import Bus
-from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.protocol.wire import later, moment, now, timestamp
 from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
@@ -22,13 +21,12 @@ from byleave.store.approvals import DEADLINE, close_pending, overdue_approvals, 
 from byleave.store.database import Transaction
 from byleave.store.executions import next_deadline, overdue_executions, overdue_projects
 from byleave.store.ledger import Ledger
-from byleave.store.transitions import DEADLINES_TOPIC, Waits, execution_topic
+from byleave.store.transitions import DEADLINES_TOPIC, Waits
 
 log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 2.0
 """A waiter reads the store this often, in case a hint got lost."""
-LONGEST_NAP_SECONDS = 30.0
 LATE_SECONDS = 2.0
 """A sweep this much later than planned means that the server was paused or asleep."""
 NEVER = "9999-12-31T00:00:00.000Z"
@@ -203,66 +201,6 @@ class Sweeper:
     async def _tell_waiters(self, error: Exception) -> None:
         try:
             for execution_id in await self._store.executions.overdue():
-                self._bus.publish(execution_topic(execution_id), error)
+                self._bus.publish(execution_id, error)
         except STORAGE_ERRORS:
             log.exception("overdue executions could not be read")  # waiters read the store themselves
-
-
-class Watch:
-    """Listens for the question and the end of one execution."""
-
-    def __init__(self, store: Store, bus: Bus, execution_id: str) -> None:
-        self._store = store
-        self._row: ExecutionRow | None = None
-        self._failure: Exception | None = None
-        """The storage error that kept its end from being recorded."""
-        self._waiter: asyncio.Future[None] | None = None
-        self._stop = bus.listen(execution_topic(execution_id), self._hear)
-
-    def __enter__(self) -> "Watch":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    async def follow(
-        self, row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
-    ) -> ExecutionRow:
-        """Wait for the end, or with `until_asked` for the question; after a timeout, return the row as it is."""
-        loop = asyncio.get_running_loop()
-        give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
-        while not (row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL)):
-            nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
-            if nap <= 0:
-                break
-            row = await self._moved(nap) or await self._store.executions.load(row.id) or row
-            if until_asked and self._failure is not None and not row.status.ended:
-                raise ConfigurationError(
-                    "This call went on, but how it ended cannot be recorded: the server's disk is full or failing.",
-                    hint="Free disk space on the server; the client reports again. Then ask with the same "
-                    "idempotency_key, or look at `GET /my/tools/history`.",
-                ) from self._failure
-        return row
-
-    def _hear(self, fact: object | None) -> None:
-        if isinstance(fact, ExecutionRow):
-            if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
-                return
-            self._row = fact
-        if isinstance(fact, Exception):
-            self._failure = fact
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def _moved(self, nap: float) -> ExecutionRow | None:
-        """The row of the last hint, or None after the nap or a hint without one."""
-        if self._row is None:
-            loop = asyncio.get_running_loop()
-            waiter = self._waiter = loop.create_future()
-            alarm = loop.call_later(nap, lambda: waiter.done() or waiter.set_result(None))
-            try:
-                await waiter
-            finally:
-                alarm.cancel()
-        row, self._row = self._row, None
-        return row

@@ -25,39 +25,70 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
+from pydantic_core import to_json
 
-from byleave.bus import Bus, ConnectedClient, Presence
-from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value
-from byleave.protocol.approvals import Inspection
-from byleave.protocol.errors import ConflictError, NotFound
-from byleave.protocol.executions import MAX_ERROR_CHARACTERS, CompletedReport, FailedReport, ToolResponse
+from byleave import telemetry
+from byleave.bus import Bus
+from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value, shown_params
+from byleave.protocol.approvals import Inspection, call_digest
+from byleave.protocol.chat import CHAT_AGENT as CHAT_AGENT_NAME
+from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound
+from byleave.protocol.executions import (
+    MAX_ERROR_CHARACTERS,
+    OWN_SESSION,
+    CompletedReport,
+    FailedReport,
+    ToolResponse,
+    id_of_call,
+    key_scope,
+    own_session_id,
+)
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
+from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import Id, later, new_id, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import Question
 from byleave.store.database import Transaction
-from byleave.store.executions import HEAVY_CHARACTERS, given_to_another, own_execution
+from byleave.store.executions import HEAVY_CHARACTERS, given_to_another
 from byleave.store.ledger import Ledger
 from byleave.store.runs import check_claim
-from byleave.store.transitions import NewExecution, Waits, execution_topic
-from byleave.telemetry import clock, ids_of, judged
+from byleave.store.transitions import LONGEST_NAP_SECONDS, NewExecution, Waits
+from byleave.telemetry import ids_of
 
 from .approvals import Clearance, Refusal, ask, standing_answer
-from .callers import CHAT_AGENT, Caller, Sessions, new_execution
-from .deadlines import LONGEST_NAP_SECONDS, LOOK_AGAIN_SECONDS, Sweeper, Watch, expire, was_given_up
+from .deadlines import LOOK_AGAIN_SECONDS, Sweeper, expire, was_given_up
 from .inspection import Inspected, assess_inspection, question_for, resolve_inspection, without_inspection
-from .machines import Machine, Machines, withheld
+from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
 log = structlog.stdlib.get_logger(__name__)
 
 PROMPTLY_SECONDS = 2.0
 """An external caller waits this long for an inspection; mostly the question comes sooner."""
-BIG_RESULT_CHARACTERS = 64 * 1024
+BIG_RESULT_BYTES = 64 * 1024
 """Masking more than this leaves the event loop."""
 MAX_ACTOR = 250
+MALFORMED_LIMIT = 64 * 1024
 NO_REASON = "The client gave no reason."
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The run or agent on whose behalf a tool is called."""
+
+    run_id: str | None = None
+    agent_id: str | None = None
+    mode: AgentMode = AgentMode.SANDBOX
+    fence: int | None = None
+    """The run's claim; a call under an older one is refused."""
+    key: str | None = None
+    """Identifies a repeated call: a tool_call_id, an idempotency key."""
+    tools: frozenset[str] | None = None
+    """The tools this agent has; None for all."""
+
+
+CHAT_AGENT = Caller()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +110,9 @@ class ToolExecutor:
         self._store = store
         self._bus = bus
         self._presence = presence
-        self._machines = Machines(store, bus, presence, gate)
+        self.machines = Machines(store, bus, presence, gate)
         self._settings = settings
-        self._sessions = Sessions(store)
         self._sweeper = Sweeper(store, bus, self._sweep, presence.resumed)
-        self.agent_session = self._sessions.of_agent
 
     async def start(self) -> None:
         """Begin watching deadlines; those missed while the server was down fire at once."""
@@ -109,7 +138,7 @@ class ToolExecutor:
         With `seconds`, return after them with its state; the call goes on.
         """
         try:
-            session = await self._sessions.get(session_id)
+            session = await self._store.chat.session(session_id)
         except NotFound as error:  # nobody knows whose record it would go to
             return ToolResponse(
                 tool_id=new_id("exec"),
@@ -132,8 +161,8 @@ class ToolExecutor:
         seconds: float | None = None,
     ) -> ExecutionRow:
         """Judge, begin, wait. With `until_asked`, return as soon as a person has to be asked."""
-        machine = await self._machines.of(session.project_id)
-        began = clock()
+        machine = await self.machines.of(session.project_id)
+        began = telemetry.clock()
         judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
         if machine.widest_mode is AgentMode.SANDBOX and caller.mode is AgentMode.FULL:
             caller = replace(caller, mode=AgentMode.SANDBOX)
@@ -142,11 +171,12 @@ class ToolExecutor:
         if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
             judgement = without_inspection(judgement)
         step = self._first_step(judgement, caller.mode, machine, client)
-        new = new_execution(judgement, tool_params, session, caller)
+        new = _new_execution(judgement, tool_params, session, caller)
         level = judgement.verdict.level.value
         if not isinstance(step, Clearance):  # a call that runs without asking is in the record, and on the hot path
             log.info("call judged", tool=new.tool_name, verdict=level, **ids_of(new))
-        judged(new, level, began)
+        if telemetry.switch.sdk is not None:
+            telemetry.judged(new, level, began)
         with Watch(self._store, self._bus, new.id) as watch:
             row = await begin(self._store, new, step, client_id=client.client_id if client else None)
             if until_asked and row.status is ExecutionStatus.PENDING and row.client_id is not None:
@@ -154,6 +184,26 @@ class ToolExecutor:
             if until_asked and row.status in (ExecutionStatus.PENDING, ExecutionStatus.AWAITING_APPROVAL):
                 return row
             return await watch.follow(row, seconds, until_asked=until_asked)
+
+    async def agent_session(
+        self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
+    ) -> SessionRow:
+        """The session of a call from elsewhere; without a `session_id`, the agent's own in this project.
+
+        The caller must have checked that the project is the user's.
+        """
+        if session_id is not None:
+            session = await self._store.chat.session(session_id)
+            if session.user_id != user_id or project_id not in (None, session.project_id):
+                raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out.")
+            own = own_session_id(user_id, session.project_id, agent_id)
+            if session.id.startswith(OWN_SESSION) and session.id != own:
+                raise NotFound(f"No session {session_id!r}.", hint="Leave session_id out: every agent has its own.")
+            return session
+        if project_id is None:
+            raise CallerError("A call needs a project.", hint="Send `project_id`, or the `session_id` that tells it.")
+        own = own_session_id(user_id, project_id, agent_id)
+        return await self._store.chat.ensure_session(own, user_id, project_id, agent_id)
 
     async def wait(self, row: ExecutionRow, timeout_seconds: float | None = None) -> ExecutionRow:
         """Wait for an execution's end; with a timeout, return it as it then stands."""
@@ -168,7 +218,7 @@ class ToolExecutor:
     ) -> Step:
         """The step that the verdict, the mode and the client allow."""
         tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
-        if verdict.refused or params is None:
+        if verdict.level is VerdictLevel.REFUSE or params is None:
             return Refusal(mask_text(verdict.message), verdict.error_type or ErrorType.REFUSED)
         cleared = _cleared(verdict, mode)
         if cleared is not None:
@@ -192,7 +242,7 @@ class ToolExecutor:
             return
         if client_id != row.client_id:
             raise ConflictError("Another client was asked to look at this.", state=row.status.value)
-        machine = await self._machines.of(project_id)
+        machine = await self.machines.of(project_id)
         outcome = await assess_inspection(self._store, machine, row, inspection, self._settings)
         client = self._presence.choose(project_id)
         await resolve_inspection(self._store, row, outcome, client_id=client.client_id if client else None)
@@ -210,7 +260,7 @@ class ToolExecutor:
         error = error_type = None
         if isinstance(report, FailedReport):
             error, error_type = report.error, report.error_type or ErrorType.TOOL_ERROR
-        raw = plain_json([report.status, report.result, error, error_type])
+        raw = to_json([report.status, report.result, error, error_type])
         if isinstance(report, CompletedReport) and not report.result.get("success", True):
             # It contradicts itself: what did not succeed has failed.
             told = report.result.get("error")
@@ -219,7 +269,7 @@ class ToolExecutor:
             error = NO_REASON
         result: str | None = None
         if report.result is not None:
-            big = len(raw) > BIG_RESULT_CHARACTERS
+            big = len(raw) > BIG_RESULT_BYTES
             masked = await asyncio.to_thread(mask_value, report.result) if big else mask_value(report.result)
             result = plain_json(masked)
         try:
@@ -230,14 +280,14 @@ class ToolExecutor:
                 project_id=project_id,
                 client_id=client_id,
                 result=result,
-                result_hash=hashlib.sha256(raw.encode()).hexdigest(),
+                result_hash=hashlib.sha256(raw).hexdigest(),
                 error=mask_start(error, MAX_ERROR_CHARACTERS) if error is not None else None,
                 error_type=error_type,
                 duration_ms=report.duration_ms,
             )
         except STORAGE_ERRORS as unwritten:
-            # Callers over HTTP would wait until the disk has room again.
-            self._bus.publish(execution_topic(tool_id), unwritten)
+            # Callers over HTTP would wait until the disk has room again. Whatever id was sent: all who hear only look.
+            self._bus.publish(tool_id, unwritten)
             raise
 
     async def client_connected(self, client: ConnectedClient, *, resumed: bool) -> None:
@@ -258,7 +308,7 @@ class ToolExecutor:
             await self._store.executions.request_inspections(client.project_id, client.client_id, elsewhere)
             return
         for row in await self._store.executions.pending(client.project_id, elsewhere):
-            machine = await self._machines.of(row.project_id)
+            machine = await self.machines.of(row.project_id)
             judgement = without_inspection(machine.judge(row.tool_name, json.loads(row.true_params or "{}")))
             step = self._first_step(judgement, row.mode, machine, client)
             if isinstance(step, Question):
@@ -296,6 +346,125 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
     if mode is AgentMode.FULL and not verdict.always_asks and not verdict.refused:
         return Clearance("mode:full")
     return None
+
+
+# The record of a call, and the wait for its end
+
+
+def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:
+    """The record of a judged call."""
+    tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
+    risk_level = verdict.risk_level
+    tool = TOOLS.get(tool_name)
+    timeout = tool.timeout_seconds if tool else 0
+    if params is None:
+        shown, true_params, digest = _malformed(sent), None, "malformed"
+    else:
+        shown, true_params = plain_json(shown_params(tool_name, params)), plain_json(params)
+        digest = call_digest(tool_name, params, session.project_id)
+        if tool_name == "execute_command":
+            timeout = params["timeout"]
+    execution_id = new_id("exec")
+    if caller.key:
+        scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id, caller.agent_id)
+        execution_id = id_of_call(scope, caller.key)
+    return NewExecution(
+        id=execution_id,
+        user_id=session.user_id,
+        project_id=session.project_id,
+        session_id=session.id,
+        run_id=caller.run_id,
+        agent_id=caller.agent_id,
+        mode=caller.mode,
+        tool_name=tool_name[:100],
+        tool_params=shown,
+        true_params=true_params,
+        digest=digest,
+        risk_level=risk_level,
+        findings=plain_json(verdict.findings),
+        network=verdict.network,
+        timeout_seconds=timeout,
+        fence=caller.fence,
+        repeatable=caller.key is not None,
+        changes_nothing=tool is not None and not tool.changes_things,
+    )
+
+
+def _malformed(sent: Mapping[str, Any]) -> str:
+    """Malformed parameters for the record: masked, and left out if too long."""
+    try:
+        text = _compact(sent)
+        if len(text) <= MALFORMED_LIMIT:  # measured first: masking takes seconds on what nobody would keep
+            text = _compact(mask_value(dict(sent)))
+    except (ValueError, TypeError, RecursionError):  # a lone surrogate is a ValueError, too
+        return json.dumps({"left_out": "parameters that are not JSON"})
+    if len(text) > MALFORMED_LIMIT:
+        return json.dumps({"left_out": f"malformed parameters of {len(text)} characters"})
+    return text
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+class Watch:
+    """Listens for the question and the end of one execution."""
+
+    def __init__(self, store: Store, bus: Bus, execution_id: str) -> None:
+        self._store = store
+        self._row: ExecutionRow | None = None
+        self._failure: Exception | None = None
+        """The storage error that kept its end from being recorded."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._stop = bus.listen(execution_id, self._hear)
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    async def follow(
+        self, row: ExecutionRow, timeout_seconds: float | None, *, until_asked: bool = False
+    ) -> ExecutionRow:
+        """Wait for the end, or with `until_asked` for the question; after a timeout, return the row as it is."""
+        loop = asyncio.get_running_loop()
+        give_up = None if timeout_seconds is None else loop.time() + timeout_seconds
+        while not (row.status.ended or (until_asked and row.status is ExecutionStatus.AWAITING_APPROVAL)):
+            nap = LOOK_AGAIN_SECONDS if give_up is None else min(LOOK_AGAIN_SECONDS, give_up - loop.time())
+            if nap <= 0:
+                break
+            row = await self._moved(nap) or await self._store.executions.load(row.id) or row
+            if until_asked and self._failure is not None and not row.status.ended:
+                raise ConfigurationError(
+                    "This call went on, but how it ended cannot be recorded: the server's disk is full or failing.",
+                    hint="Free disk space on the server; the client reports again. Then ask with the same "
+                    "idempotency_key, or look at `GET /my/tools/history`.",
+                ) from self._failure
+        return row
+
+    def _hear(self, fact: object | None) -> None:
+        if isinstance(fact, ExecutionRow):
+            if not (fact.status.ended or fact.status is ExecutionStatus.AWAITING_APPROVAL):
+                return
+            self._row = fact
+        if isinstance(fact, Exception):
+            self._failure = fact
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _moved(self, nap: float) -> ExecutionRow | None:
+        """The row of the last hint, or None after the nap or a hint without one."""
+        if self._row is None:
+            loop = asyncio.get_running_loop()
+            waiter = self._waiter = loop.create_future()
+            alarm = loop.call_later(nap, lambda: waiter.done() or waiter.set_result(None))
+            try:
+                await waiter
+            finally:
+                alarm.cancel()
+        row, self._row = self._row, None
+        return row
 
 
 # The transactions
@@ -366,7 +535,7 @@ async def settle(
 
     def work(transaction: Transaction) -> ExecutionRow:
         with Ledger(transaction, project_id) as ledger:
-            execution = own_execution(transaction, execution_id, user_id, project_id, ledger)
+            execution = transitions.own_execution(transaction, execution_id, user_id, project_id, ledger)
             if execution.client_id is not None and client_id != execution.client_id:
                 raise given_to_another(execution)
             if execution.status.ended and execution.result_hash == result_hash:

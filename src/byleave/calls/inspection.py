@@ -218,7 +218,7 @@ def _ask_after_inspection(
             changes |= {"requires_approval": True, "client_id": None}
             row = transitions.advance(ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
             asked = ask(ledger, row, question)
-            hint = Hint(transitions.execution_topic(asked.id), asked)  # now with the approval's id
+            hint = Hint(asked.id, asked)  # now with the approval's id
             ledger.transaction.hints.append(hint)
             return asked
 

@@ -15,12 +15,14 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 from byleave import telemetry
-from byleave.bus import EVERYTHING, Bus, Presence
+from byleave.bus import EVERYTHING, Bus
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
 from byleave.protocol.wire import moment
 from byleave.store import ApprovalRow, ExecutionRow, Store
 from byleave.store.executions import Depths
 from byleave.store.records import StoredEvent
+
+from .machines import Presence
 
 LOOK_SECONDS = 15.0
 """Longest interval between two counts of what waits."""

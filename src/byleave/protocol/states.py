@@ -61,11 +61,6 @@ TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
 }
 
 
-def may_become(before: ExecutionStatus, after: ExecutionStatus) -> bool:
-    """Return True if the state machine has this edge."""
-    return after in TRANSITIONS[before]
-
-
 class ResponseStatus(StrEnum):
     """State of a call as the agent sees it."""
 

@@ -74,11 +74,6 @@ def later(text: str, seconds: float) -> str:
     return timestamp(moment(text) + timedelta(seconds=seconds))
 
 
-def milliseconds_between(since: str, until: str) -> int:
-    """The time from one timestamp to another."""
-    return round((moment(until) - moment(since)).total_seconds() * 1000)
-
-
 Id = str | UUID
 """An id as callers pass it."""
 

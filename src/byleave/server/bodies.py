@@ -12,8 +12,9 @@ import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from byleave.settings import ServerSettings
@@ -94,14 +95,25 @@ class BodyLimits:
         self.room = BodyRoom(settings.max_payload_bytes)
 
 
+class Takes(NamedTuple):
+    """The body that an endpoint takes."""
+
+    file: bool = False
+    """As large as a file."""
+    mended: bool = False
+    """Lone surrogates are repaired: a result must not get lost."""
+    printable: bool = False
+    """A NUL is refused."""
+
+
 class RequestBody:
     """One request's body: replaces `receive` and counts the bytes as they come.
 
-    It may be as large as an ordinary one; a route that carries files raises the limit with `check`. From an unknown
-    sender (None) it is small.
+    It may be as large as an ordinary one, or as a file where the endpoint takes one; from an unknown sender (None) it
+    is small.
     """
 
-    __slots__ = ("_headers", "_limit", "_limits", "_read", "_receive", "_sender")
+    __slots__ = ("_headers", "_limit", "_limits", "_read", "_receive", "_sender", "_takes")
 
     def __init__(self, limits: BodyLimits, receive: Receive, headers: Headers, sender: Hashable | None) -> None:
         self._limits = limits
@@ -110,6 +122,7 @@ class RequestBody:
         self._sender = sender
         self._limit = min(SMALL_BYTES, limits.ordinary) if sender is None else limits.ordinary
         self._read = 0
+        self._takes = Takes()
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -119,13 +132,41 @@ class RequestBody:
                 raise self._too_large()
         return message
 
-    def check(self, *, needs_json: bool, carries_file: bool) -> None:
-        """Refuse a body that is too large or not JSON, before any of it is read."""
-        if carries_file and self._sender is not None:
+    def admit(self, takes: Takes, *, needs_json: bool) -> AbstractAsyncContextManager[None]:
+        """Reserve memory for the body until the answer; refuse one that is too large or not JSON before it is read."""
+        self._takes = takes
+        if takes.file and self._sender is not None:
             self._limit = self._limits.file
         length = self._headers.get(b"content-length", "")
         if length.isdigit() and int(length) > self._limit:
             raise self._too_large()
+        self._check_type(length, needs_json=needs_json)
+        if self._sender is None or (not length and not self._headers.get(b"transfer-encoding", "")):
+            return NO_ROOM
+        size = int(length) if length.isdigit() else self._limit
+        return NO_ROOM if size <= SMALL_BYTES else self._limits.room.take(self._sender, size)
+
+    async def parse(self) -> tuple[bytes, Any]:
+        """The whole body, and its value as strict JSON; parsed in a thread when it is large."""
+        body, mend = await self._whole(), self._takes.mended
+        large = len(body) > LARGE_BYTES
+        value = await asyncio.to_thread(parse_json, body, mend=mend) if large else parse_json(body, mend=mend)
+        if self._takes.printable and b"\\u0000" in body:
+            _each_string(value, _refuse_nul)
+        return body, value
+
+    async def _whole(self) -> bytes:
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await self()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        return b"".join(chunks)
+
+    def _check_type(self, length: str, *, needs_json: bool) -> None:
         empty = length in ("", "0") and not self._headers.get(b"transfer-encoding", "")
         if media_type(self._headers) == "application/json" or not (needs_json or not empty):
             return
@@ -133,14 +174,6 @@ class RequestBody:
         unsaid = self._headers.get(b"content-type", "").replace(" ", "").lower() in UNSAID
         if empty or not (unsaid and self._sender is not None and self._headers.get(b"authorization", "")):
             raise WrongMediaType("The body must be JSON.", hint=JSON_HINT)
-
-    def room(self) -> AbstractAsyncContextManager[None]:
-        """Reserve memory for the body until the request is answered."""
-        length = self._headers.get(b"content-length", "")
-        if self._sender is None or (not length and not self._headers.get(b"transfer-encoding", "")):
-            return NO_ROOM
-        size = int(length) if length.isdigit() else self._limit
-        return NO_ROOM if size <= SMALL_BYTES else self._limits.room.take(self._sender, size)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._limit} bytes.", hint="Send less, or in several requests.")
@@ -178,12 +211,6 @@ def parse_json(body: bytes, *, mend: bool = False) -> Any:
             return _mended(value)
         _each_string(value, _refuse_half_characters)
     return value
-
-
-def refuse_nul(body: bytes, value: Any) -> None:
-    """Refuse a parsed body in which a string holds a NUL."""
-    if b"\\u0000" in body:
-        _each_string(value, _refuse_nul)
 
 
 def _refuse_too_many(body: bytes) -> None:

@@ -5,7 +5,6 @@ it; `StrictRoute` raises for a private path without one. Bodies are bounded and 
 before FastAPI validates them with the protocol's models.
 """
 
-import asyncio
 import hashlib
 import re
 import warnings
@@ -28,15 +27,14 @@ from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 
-from . import bodies
-from .bodies import LARGE_BYTES, RequestBody
+from .bodies import RequestBody, Takes
 from .errors import Unauthenticated, WrongForm
 from .isolation import SAFE_METHODS, Headers, check_no_page, check_same_origin, is_private
 from .services import Services
 
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 TAKES = "byleave_takes"
-NOTHING = (False, False, False)
+NOTHING = Takes()
 CLIENT_KEY = "Byleave-Client-Key"
 CLIENT_KEY_HEADER = {
     "name": CLIENT_KEY,
@@ -164,11 +162,10 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
 def takes(*, file: bool = False, mended: bool = False, printable: bool = False) -> Callable[[Endpoint], Endpoint]:
-    """Declare the body of an endpoint: `file` allows the size of a file, `mended` repairs lone surrogates since a
-    result must not get lost, `printable` refuses a NUL."""
+    """Declare the body of an endpoint, see `Takes`."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, TAKES, (file, mended, printable))
+        setattr(endpoint, TAKES, Takes(file, mended, printable))
         return endpoint
 
     return mark
@@ -177,15 +174,8 @@ def takes(*, file: bool = False, mended: bool = False, printable: bool = False) 
 class StrictRequest(Request):
     """A request whose JSON is strict."""
 
-    async def read(self, *, mended: bool, printable: bool) -> None:
-        """Parse the body; in a thread when it is large."""
-        body = await self.body()
-        large = len(body) > LARGE_BYTES
-        # Looked up in the module, so a test can patch it.
-        parse = bodies.parse_json
-        self._json = await asyncio.to_thread(parse, body, mend=mended) if large else parse(body, mend=mended)
-        if printable:
-            bodies.refuse_nul(body, self._json)
+    async def read(self) -> None:
+        self._body, self._json = await self.scope["byleave.body"].parse()
 
 
 class StrictRoute(APIRoute):
@@ -231,7 +221,7 @@ class StrictRoute(APIRoute):
                 if not has_body:
                     return await handle(request)
                 read = StrictRequest(_as_json(request.scope), request.receive)
-                await self.read(read)
+                await read.read()
                 return await handle(read)
 
         return strict
@@ -239,14 +229,7 @@ class StrictRoute(APIRoute):
     def bounded(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Check the body's size and type, and take room for it."""
         body: RequestBody = request.scope["byleave.body"]
-        body.check(needs_json=self.body_field is not None, carries_file=getattr(self.endpoint, TAKES, NOTHING)[0])
-        return body.room()
-
-    async def read(self, request: "StrictRequest") -> Any:
-        """Parse the body as this route takes it."""
-        _, mended, printable = getattr(self.endpoint, TAKES, NOTHING)
-        await request.read(mended=mended, printable=printable)
-        return await request.json()
+        return body.admit(getattr(self.endpoint, TAKES, NOTHING), needs_json=self.body_field is not None)
 
 
 class HotRoute(StrictRoute):
@@ -261,14 +244,14 @@ class HotRoute(StrictRoute):
             await super().handle(scope, receive, send)
             return
         self.build()
-        request = StrictRequest(scope, receive)
+        request = Request(scope, receive)
         async with self.bounded(request):
             response = await self.endpoint(**await self._values(request))
         if not isinstance(response, Response):
             response = Response(response.model_dump_json(), media_type="application/json")
         await response(scope, receive, send)
 
-    async def _values(self, request: "StrictRequest") -> dict[str, Any]:
+    async def _values(self, request: Request) -> dict[str, Any]:
         dependant, path = self.dependant, request.path_params
         values: dict[str, Any] = {field.name: path[field.name] for field in dependant.path_params}
         if dependant.request_param_name is not None:
@@ -281,7 +264,9 @@ class HotRoute(StrictRoute):
             if values[field.name] is None and field.field_info.is_required():
                 raise RequestValidationError([{"loc": ("header", field.alias), "msg": "Field required"}])
         if self.body_field is not None:
-            values[self.body_field.name], errors = self.body_field.validate(await self.read(request), {}, loc=("body",))
+            body: RequestBody = request.scope["byleave.body"]
+            _, value = await body.parse()
+            values[self.body_field.name], errors = self.body_field.validate(value, {}, loc=("body",))
             if errors:
                 raise RequestValidationError(errors)
         return values
@@ -289,9 +274,8 @@ class HotRoute(StrictRoute):
 
 async def strict_body(request: Request) -> bytes:
     """The bytes of a body that a library parses, once they have passed our own checks."""
-    read = StrictRequest(_as_json(request.scope), request.receive)
-    await read.read(mended=False, printable=False)
-    return await read.body()
+    body: RequestBody = _as_json(request.scope)["byleave.body"]
+    return (await body.parse())[0]
 
 
 def _as_json(scope: Any) -> Any:

@@ -15,9 +15,12 @@ from time import time as wall_clock
 from typing import cast
 
 import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from byleave.bus import Bus, ConnectedClient, Presence
+from byleave.bus import Bus
 from byleave.calls.executor import ToolExecutor
+from byleave.calls.machines import ConnectedClient, Presence
 from byleave.protocol.events import FeedGap
 from byleave.protocol.overview import Machine
 from byleave.protocol.wire import now
@@ -37,6 +40,12 @@ LOOK_AGAIN_SECONDS = 5.0
 """Interval at which an idle stream reads the store, in case a hint got lost."""
 FIRST_BYTES = b"retry: 1000\n\n"
 BEAT = b": beat\n\n"
+STALLED_SECONDS = 60.0
+"""A reader that takes nothing for this long is dropped; it may come back with its Last-Event-ID."""
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),
+]
 PAUSE_SECONDS = 1.0
 """Least time between reports of connected machines to one project."""
 
@@ -202,6 +211,42 @@ class FeedStream:
     def _look_again(self) -> None:
         self._behind = True
         self._wake()
+
+
+class FeedResponse(Response):
+    """Sends a stream until its reader goes away or the server closes it.
+
+    However it ends, its reader is removed from the connected ones.
+    """
+
+    def __init__(self, stream: FeedStream) -> None:
+        self._stream = stream
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        stream = self._stream
+        gone = asyncio.create_task(_watch(receive, stream))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            chunk = FIRST_BYTES
+            while chunk:
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = await stream.next()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.info("reader took nothing any more", seconds=STALLED_SECONDS)
+        finally:
+            stream.close()
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+
+
+async def _watch(receive: Receive, stream: FeedStream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.close()
 
 
 class StreamManager:

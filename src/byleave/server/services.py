@@ -15,10 +15,10 @@ import structlog
 
 from byleave import telemetry
 from byleave.agents.worker import RunWorker
-from byleave.bus import Bus, MemoryBus, Presence
+from byleave.bus import Bus, MemoryBus
 from byleave.calls.approvals import ApprovalManager
 from byleave.calls.executor import ToolExecutor
-from byleave.calls.machines import Machines
+from byleave.calls.machines import Machines, Presence
 from byleave.calls.observer import Observer
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
 from byleave.policy_files import organisation_text
@@ -166,7 +166,7 @@ async def open_services(settings: ServerSettings) -> Services:
         verifier=verifier,
         sessions=PageSessions(cookies, store, streams),
         worker=worker,
-        machines=Machines(store, bus, presence, gate),
+        machines=executor.machines,
         attendance=Attendance(store, presence),
         retention=retention,
         signing=SharedSecret(server_secret(settings)),

@@ -1,7 +1,7 @@
 """The record: the only SQL in Byleave.
 
 State, its event and its audit link are written in one transaction, and every change is a compare-and-set. Callers get
-frozen rows (`records`); others are told by a hint after the commit (`Database.on_commit`). Nothing here judges a call,
+frozen rows; others are told by a hint after the commit (`Database.on_commit`). Nothing here judges a call,
 talks to a client or waits for anyone.
 
 Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`.
@@ -9,9 +9,10 @@ Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`
 
 import sqlite3
 
-from .records import ApprovalRow, ExecutionRow, MessageRow, ProjectRow, RunRow, SessionRow, StoredEvent
+from .records import ApprovalRow, MessageRow, ProjectRow, RunRow, SessionRow, StoredEvent
 from .sqlite import DAMAGE_HINT, DamagedError, InUseError
 from .store import Store
+from .transitions import ExecutionRow
 
 STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
 """Raised by a full or failing disk; nothing of the unit was kept."""

@@ -23,7 +23,8 @@ from byleave.protocol.wire import JsonObject, later, new_id, plain_json
 from . import transitions
 from .database import Database, Hint, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, ExecutionRow, approval_row, columns, execution_row, placeholders
+from .records import ApprovalRow, approval_row, columns
+from .transitions import ExecutionRow, execution_row
 
 DEADLINE = "server:deadline"
 """Actor in the audit chain of what ended because its time was up."""
@@ -32,11 +33,6 @@ TEXT_SECONDS = 24 * 3600
 """Time that a replaced text is kept."""
 MAX_TEXT_CHARACTERS = 32 * 1024 * 1024
 """Most characters kept for one user."""
-
-
-def approval_topic(approval_id: str) -> str:
-    """The topic for news of one approval."""
-    return f"approval:{approval_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +363,8 @@ def close(
 ) -> ApprovalRow:
     """Close an open question, or raise ConflictError if somebody else has. `actor`: who closed it undecided."""
     reach = scope if after is ApprovalStatus.APPROVED else None
-    ledger.changing("approvals", approval.id)
-    row = ledger.transaction.execute(
+    row = ledger.update(
+        "approvals",
         "UPDATE approvals SET status = :after, decided_at = :now, decided_by = :decided_by, reason = :reason, "
         "scope = :scope, grant_id = :grant_id, decided_from = :decided_from WHERE id = :id AND status = 'pending' "
         "RETURNING *",
@@ -382,10 +378,9 @@ def close(
             "decided_from": decided_from,
             "id": approval.id,
         },
-    ).fetchone()
+    )
     if row is None:
         raise ConflictError("Somebody decided this approval first.", state="unknown")
-    ledger.kept("approvals", row)
     decided = approval._replace(
         status=after,
         decided_at=ledger.now,
@@ -421,7 +416,7 @@ def close(
         grant=grant_id,
         **({} if decided_from is None else {"where": decided_from.value}),
     )
-    ledger.transaction.hints.append(Hint(approval_topic(approval.id), decided))
+    ledger.transaction.hints.append(Hint(approval.id, decided))
     return decided
 
 
@@ -433,8 +428,7 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
         "suggestions": plain_json(approval.suggestions),
     }
     del values["tool_ids"]
-    ledger.transaction.execute(f"INSERT INTO approvals {placeholders(values)}", values)
-    ledger.kept("approvals", values)
+    ledger.insert("approvals", values)
     ledger.event(
         ApprovalRequested(
             timestamp=approval.created_at,

@@ -7,12 +7,13 @@ another message it is a conflict, and nothing is stored.
 
 import hashlib
 from dataclasses import dataclass
+from uuid import UUID
 
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
 from byleave.protocol.states import AgentMode, RunState
-from byleave.protocol.wire import canonical_json, new_id
+from byleave.protocol.wire import Id, canonical_json, id_text, new_id
 
 from .database import Database, Hint, Row, Transaction
 from .ledger import Ledger, begin_chain
@@ -71,6 +72,9 @@ def remember(transaction: Transaction, user_id: str, project_id: str, key: Messa
 
 
 TITLE_CHARACTERS = 80
+MOST_OWNERS = 10_000
+MOST_SESSIONS = 1000
+"""Most sessions cached: enough for the active ones, not for those that wait."""
 BEYOND = 2**63 - 1
 """A position no message has."""
 
@@ -93,8 +97,9 @@ class Chat:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Owners never change, so they can be cached. Bounded: cleared when it grows large.
+        # Owners and sessions never change, so they can be cached.
         self._owners: dict[str, str] = {}
+        self._sessions: dict[str, SessionRow] = {}
 
     async def create_project(
         self, user_id: str, name: str, *, if_none: bool = False, actor: str | None = None
@@ -105,11 +110,9 @@ class Chat:
             if if_none and (known := _projects(transaction, user_id)):
                 return known[0]
             project = ProjectRow(new_id("proj"), user_id, name, None, None, transaction.now)
-            values = project._asdict()
-            transaction.execute(f"INSERT INTO projects {placeholders(values)}", values)
-            begin_chain(transaction, project.id)
             with Ledger(transaction, project.id) as ledger:
-                ledger.kept("projects", values)
+                ledger.insert("projects", project._asdict())
+                begin_chain(transaction, project.id)
                 ledger.audit("project_created", actor or f"user:{user_id}", name=name)
             return project
 
@@ -125,7 +128,7 @@ class Chat:
             project = await self.project(project_id)
             if project is None:
                 return False
-            if len(self._owners) > 10_000:
+            if len(self._owners) >= MOST_OWNERS:
                 self._owners.clear()
             owner = self._owners[project_id] = project.user_id
         return owner == user_id
@@ -168,11 +171,24 @@ class Chat:
                 _create_session(transaction, ledger, session, f"agent:{agent_id}")
             return load_session(transaction, session_id, user_id)
 
-        return await self._database.write(work)
+        known = self._sessions.get(session_id)
+        if known is not None and known.user_id == user_id:
+            return known
+        return self._remember(await self._database.write(work))
 
-    async def session(self, session_id: str, *, user_id: str | None = None) -> SessionRow:
+    async def session(self, session_id: Id, *, user_id: str | None = None) -> SessionRow:
         """A session; with `user_id`, only if it is theirs."""
-        return await self._database.read(lambda transaction: load_session(transaction, session_id, user_id))
+        known = None if isinstance(session_id, UUID) else self._sessions.get(session_id)
+        if known is not None and user_id in (None, known.user_id):
+            return known
+        own_id = id_text("sess", session_id)
+        return self._remember(await self._database.read(lambda transaction: load_session(transaction, own_id, user_id)))
+
+    def _remember(self, session: SessionRow) -> SessionRow:
+        if len(self._sessions) >= MOST_SESSIONS:
+            self._sessions.clear()
+        self._sessions[session.id] = session
+        return session
 
     async def sessions(self, user_id: str, project_id: str, limit: int = 200) -> list[SessionRow]:
         def work(transaction: Transaction) -> list[SessionRow]:

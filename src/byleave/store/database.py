@@ -5,7 +5,7 @@ SQL is written once, with `:name` parameters and in the part of the language bot
 differences are methods here. Work must not touch the event loop, and must not keep the transaction.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ class Hint:
     """Something became true. Losing a hint costs latency, never correctness."""
 
     topic: str
+    """The id of an execution, a question or a run; or a name, as of a project's feed."""
     fact: object | None = None
     """The committed rows, where the receiver lives in this process."""
 
@@ -91,10 +92,10 @@ class Database(Protocol):
         """The first error that said the file is damaged."""
         ...
 
-    async def write(
+    def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
-    ) -> Result:
-        """Run one unit in a transaction.
+    ) -> Awaitable[Result]:
+        """Run one unit in a transaction. Units are run in the order of these calls, whenever they are awaited.
 
         `relaxed`: returns once committed, before it is on disk: for data that a power cut may take without harm.
         `heavy`: carries as much data as a file.

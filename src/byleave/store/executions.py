@@ -24,8 +24,7 @@ from . import transitions
 from .approvals import close_pending, waiting_executions
 from .database import Database, Row, Transaction
 from .ledger import Ledger, write_batch
-from .records import ExecutionRow, execution_row
-from .transitions import EXECUTION_COLUMNS, OPEN, Waits
+from .transitions import EXECUTION_COLUMNS, OPEN, ExecutionRow, Waits, execution_row
 
 HEAVY_CHARACTERS = 256 * 1024
 WRITES_LOOKED_AT = 1000
@@ -97,7 +96,9 @@ class Executions:
 
     async def get(self, execution_id: str, *, user_id: str) -> ExecutionRow:
         """A user's execution, or NotFound."""
-        return await self._database.read(lambda transaction: own_execution(transaction, execution_id, user_id))
+        return await self._database.read(
+            lambda transaction: transitions.own_execution(transaction, execution_id, user_id)
+        )
 
     async def load(self, execution_id: str) -> ExecutionRow | None:
         """An execution by id alone: for waiters that already know whose it is."""
@@ -254,7 +255,7 @@ class Executions:
         """Start the clock of a queued call; raise ConflictError if it is no longer wanted."""
 
         def work(transaction: Transaction) -> ExecutionRow:
-            execution = own_execution(transaction, execution_id, user_id, project_id)
+            execution = transitions.own_execution(transaction, execution_id, user_id, project_id)
             if execution.client_id != client_id:
                 raise ConflictError("This execution was given to another client.", state=execution.status.value)
             if execution.status is not ExecutionStatus.EXECUTING or execution.cancel_requested:
@@ -272,7 +273,7 @@ class Executions:
         """Announce a piece of a running command's output; False if it is a repeat or too late."""
 
         def work(transaction: Transaction) -> bool:
-            execution = own_execution(transaction, execution_id, user_id, project_id)
+            execution = transitions.own_execution(transaction, execution_id, user_id, project_id)
             if execution.client_id is not None and client_id != execution.client_id:
                 raise given_to_another(execution)
             if execution.status is not ExecutionStatus.EXECUTING or sequence < execution.output_seq:
@@ -305,7 +306,7 @@ class Executions:
         """
         return await self._database.write(
             lambda transaction: _cancel(
-                transaction, own_execution(transaction, execution_id, user_id), actor, connected
+                transaction, transitions.own_execution(transaction, execution_id, user_id), actor, connected
             )
         )
 
@@ -340,26 +341,6 @@ def given_to_another(execution: ExecutionRow) -> ConflictError:
 
 
 # Inside a transaction
-
-
-def own_execution(
-    transaction: Transaction,
-    execution_id: str,
-    user_id: str,
-    project_id: str | None = None,
-    ledger: Ledger | None = None,
-) -> ExecutionRow:
-    """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
-    # The query names the owner, so that another user's row is not even read.
-    row = transaction.execute(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
-        {"id": execution_id, "user_id": user_id},
-    ).fetchone()
-    if row is None or project_id not in (None, row["project_id"]):
-        raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
-    if ledger is not None:
-        ledger.found("tool_executions", row)
-    return execution_row(row)
 
 
 def overdue_projects(transaction: Transaction, spared: frozenset[str] | None) -> list[str]:

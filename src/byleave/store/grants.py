@@ -18,7 +18,7 @@ from byleave.protocol.wire import later, new_id
 
 from .database import Database, Row, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, columns, placeholders
+from .records import ApprovalRow, columns
 
 
 class GrantRow(NamedTuple):
@@ -130,13 +130,11 @@ class Grants:
                 raise ConflictError(f"This grant is {ended} already.", state=status.value)
             revoked = grant._replace(revoked_at=now, revoked_by=actor)
             with Ledger(transaction, grant.project_id) as ledger:
-                ledger.changing("grants", grant_id)
-                row = transaction.execute(
+                ledger.update(
+                    "grants",
                     "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
                     {"now": now, "actor": actor, "id": grant_id},
-                ).fetchone()
-                if row is not None:
-                    ledger.kept("grants", row)
+                )
                 ledger.event(GrantChanged(timestamp=now, grant=revoked.to_wire(now)))
                 ledger.audit("grant_revoked", actor, approval_id=grant.approval_id, grant=grant.id, uses=grant.uses)
             return revoked, now
@@ -183,8 +181,7 @@ def save_grant(
         "scope": grant.scope.value,
         "rule": grant.rule.model_dump_json() if grant.rule else None,
     }
-    ledger.transaction.execute(f"INSERT INTO grants {placeholders(values)}", values)
-    ledger.kept("grants", values)
+    ledger.insert("grants", values)
     ledger.event(GrantChanged(timestamp=now, grant=grant.to_wire(now)))
     ledger.audit(
         "granted",
@@ -224,14 +221,13 @@ def active_grants(
 
 def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
     """Count one use, or raise ConflictError when the grant has ended."""
-    ledger.changing("grants", grant.id)
-    row = ledger.transaction.execute(
+    row = ledger.update(
+        "grants",
         f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608 - column names are ours
         {"id": grant.id, "now": ledger.now},
-    ).fetchone()
+    )
     if row is None:
         raise ConflictError("This grant ended a moment ago.", state="ended")
-    ledger.kept("grants", row)
     used = grant_row(row)
     ledger.event(GrantChanged(timestamp=ledger.now, grant=used.to_wire(ledger.now)))
     ledger.audit("grant_used", f"grant:{grant.id}", execution_id=execution_id, uses=used.uses, text=grant.text)

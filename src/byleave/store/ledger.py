@@ -26,9 +26,10 @@ from typing import Any, cast
 
 import structlog
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.wire import JsonObject, plain_json
+from byleave.protocol.wire import JsonObject
 
 from .database import Database, Head, Hint, Row, Transaction
 from .records import AuditRecord, StoredEvent, placeholders
@@ -79,20 +80,19 @@ def row_digest(table: str, row: Mapping[str, Any]) -> str:
     # By number: `sqlite3.Row` searches its names one by one.
     values = tuple(row.values()) if isinstance(row, dict) else tuple(cast("Iterable[Any]", row))
     order = _digest_order(table, tuple(row.keys()))
-    parts = [_part(name, value) for number, name in order if (value := values[number]) is not None]
+    parts: list[str] = []
+    for number, name in order:  # written out: a call for each column would double the time
+        value = values[number]
+        if value is None:
+            continue
+        if value.__class__ is not str:
+            # A type that none of our columns has was written by somebody else, and changes the digest.
+            value = str(int(value)) if isinstance(value, int) else value if isinstance(value, str) else repr(value)
+        size = len(value)
+        long = size > LONG_CHARACTERS
+        parts.append(f"{name}#{hashlib.sha256(value.encode()).hexdigest()}" if long else f"{name}:{size}:{value}")
     insort(parts, table)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _part(name: str, value: Any) -> str:
-    """A column in a digest."""
-    if value.__class__ is not str:
-        # A type that none of our columns has was written by somebody else, and changes the digest.
-        value = str(int(value)) if isinstance(value, int) else value if isinstance(value, str) else repr(value)
-    size = len(value)
-    if size > LONG_CHARACTERS:
-        return f"{name}#{hashlib.sha256(value.encode()).hexdigest()}"
-    return f"{name}:{size}:{value}"
 
 
 @lru_cache
@@ -100,6 +100,11 @@ def _digest_order(table: str, names: tuple[str, ...]) -> tuple[tuple[int, str], 
     """Numbers and names of the covered columns in the order of a digest, which is that of its sorted parts."""
     covered = [(f"{name}:", number, name) for number, name in enumerate(names) if name not in NOT_COVERED[table]]
     return tuple((number, name) for _, number, name in sorted(covered))
+
+
+@lru_cache
+def _insert(table: str, names: tuple[str, ...]) -> str:
+    return f"INSERT INTO {table} {placeholders(names)}"
 
 
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
@@ -130,9 +135,11 @@ def heads_of_all(transaction: Transaction) -> str:
 def sealed_value(transaction: Transaction, name: str = HEADS) -> str | None:
     """A value that this server sealed, now or with the secret before; None if there is none, or somebody else's."""
     row = transaction.execute("SELECT value, seal FROM seals WHERE name = :name", {"name": name}).fetchone()
-    if row is None or row["seal"] not in (seal(key, name, 0, row["value"]) for key in transaction.seal_keys):
-        return None
-    return row["value"]
+    return None if row is None else _if_ours(transaction, name, row)
+
+
+def _if_ours(transaction: Transaction, name: str, row: Row) -> str | None:
+    return row["value"] if row["seal"] in (seal(key, name, 0, row["value"]) for key in transaction.seal_keys) else None
 
 
 def _weight(project_id: str, seq: int, head: str) -> int:
@@ -290,14 +297,25 @@ class Ledger:
         """Add a link to the chain."""
         self._links.append((action, actor, execution_id, approval_id, detail))
 
-    def changing(self, table: str, row_id: str, columns: str = "*") -> None:
-        """Note the digest of a row before it is changed. `columns`: at least those the chain covers."""
-        name = f"{table}/{row_id}"
-        if name in self._rows or name in self._was:
-            return
-        row = self.transaction.execute(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": row_id}).fetchone()  # noqa: S608 - our own names
+    def insert(self, table: str, values: Mapping[str, Any]) -> None:
+        """Insert a row; the chain covers it."""
+        self.transaction.execute(_insert(table, tuple(values)), values)
+        self.kept(table, values)
+
+    def update(self, table: str, sql: str, values: Mapping[str, Any], columns: str = "*") -> Row | None:
+        """Change the row `:id` by an UPDATE … RETURNING; return it, or None if the condition no longer holds.
+
+        The chain gets its digests before and after. `columns`: at least those the chain covers.
+        """
+        name = f"{table}/{values['id']}"
+        if name not in self._rows and name not in self._was:
+            before = self.transaction.execute(f"SELECT {columns} FROM {table} WHERE id = :id", {"id": values["id"]})  # noqa: S608 - our own names
+            if (found := before.fetchone()) is not None:
+                self.found(table, found)
+        row = self.transaction.execute(sql, values).fetchone()
         if row is not None:
-            self.found(table, row)
+            self.kept(table, row)
+        return row
 
     def found(self, table: str, row: Row) -> None:
         """Note the digest of a row as this transaction found it. It needs the columns the chain covers."""
@@ -339,13 +357,14 @@ class Ledger:
         """Read the head. Nobody else changes it before this transaction ends."""
         transaction, project_id = self.transaction, self._project_id
         feed = transaction.execute(
-            "SELECT seq, audit_seq, audit_hash, audit_seal FROM feeds WHERE project_id = :project_id",
-            {"project_id": project_id},
+            "SELECT feeds.seq, audit_seq, audit_hash, audit_seal, value, seal FROM feeds "
+            "LEFT JOIN seals ON name = :heads WHERE project_id = :project_id",
+            {"project_id": project_id, "heads": HEADS},
         ).fetchone()
         if feed is None:
             raise LookupError(f"project {project_id!r} has no feed")
         # All heads are looked at by the first ledger that adds to the batch.
-        are_ours = bool(transaction.batch.heads) or _load_heads(transaction)
+        are_ours = bool(transaction.batch.heads) or _take_heads(transaction, _if_ours(transaction, HEADS, feed))
         if not are_ours or not is_sealed(transaction, project_id, feed):
             # Somebody else wrote a head. Work goes on, but the chain says so from here on: our seal alone would
             # confirm the tampering.
@@ -358,7 +377,7 @@ class Ledger:
         project_id, head = self._project_id, newest.audit_hash
         records: list[AuditRecord] = []
         for seq, (action, actor, execution_id, approval_id, detail) in enumerate(self._links, newest.audit_seq + 1):
-            text = plain_json(detail)
+            text = to_json(detail).decode()
             record = AuditRecord(
                 project_id, seq, self.now, actor, action, execution_id, approval_id, text, head, hash=""
             )
@@ -367,12 +386,12 @@ class Ledger:
         return records
 
 
-def _load_heads(transaction: Transaction) -> bool:
-    """Read the digest of all heads; False if it is not what this server wrote last.
+def _take_heads(transaction: Transaction, stored: str | None) -> bool:
+    """Go on from the stored digest of all heads; False if it is not what this server wrote last.
 
     What it wrote last is then what it goes on from: heads that do not fit it never will.
     """
-    batch, stored = transaction.batch, sealed_value(transaction)
+    batch = transaction.batch
     is_ours = stored is not None and batch.all_heads in ("", stored)
     batch.all_heads = batch.all_heads or stored or heads_of_all(transaction)
     return is_ours

@@ -19,8 +19,8 @@ from .chat import add_message, load_session
 from .database import Database, Hint, Transaction
 from .executions import cancel_run_calls
 from .ledger import Ledger
-from .records import ExecutionRow, RunRow, columns, run_row
-from .transitions import OPEN_CALLS, RUNS_TOPIC
+from .records import RunRow, columns, run_row
+from .transitions import OPEN_CALLS, RUNS_TOPIC, ExecutionRow
 
 RUN_COLUMNS = columns(RunRow)
 # A history is as large as all that the agent read, so lists leave it out.
@@ -40,11 +40,6 @@ _READY = (
     "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608 - made of our own words alone
     f"AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
 )
-
-
-def run_topic(run_id: str) -> str:
-    """The topic for news of one run."""
-    return f"run:{run_id}"
 
 
 class RunTimes(NamedTuple):
@@ -251,7 +246,7 @@ class Runs:
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(_changed(transaction, run, RunState.FAILED))
                 ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
-            transaction.hints.append(Hint(run_topic(run_id)))
+            transaction.hints.append(Hint(run_id))
             transaction.hints.append(Hint(RUNS_TOPIC))
             return cancel_run_calls(transaction, run_id, f"user:{user_id}", connected)
 

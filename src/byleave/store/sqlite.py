@@ -222,10 +222,13 @@ MAX_BATCH = 64
 
 
 def begun(
-    connection: sqlite3.Connection, now: str, seal_keys: tuple[bytes, ...] = (), batch: Batch | None = None
+    connection: sqlite3.Connection,
+    clock: Callable[[], str],
+    seal_keys: tuple[bytes, ...] = (),
+    batch: Batch | None = None,
 ) -> Transaction:
     """A transaction on a connection that is in one."""
-    return Transaction(connection.execute, connection.executemany, now, seal_keys, batch or Batch())
+    return Transaction(connection.execute, connection.executemany, clock(), seal_keys, batch or Batch())
 
 
 @dataclass(slots=True)
@@ -239,14 +242,6 @@ class _Unit:
     result: Any = None
     error: BaseException | None = None
     hints: list[Hint] = field(default_factory=list[Hint])
-
-    def answer(self) -> None:
-        if self.future.done():  # the caller was cancelled, but the work is committed
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
 
 
 class SqliteDatabase:
@@ -303,22 +298,24 @@ class SqliteDatabase:
         """The failed flush after which nothing is written any more."""
         self.damage: DamagedError | None = None
 
-    async def write(
+    def write(
         self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
-    ) -> Result:
-        # The unit is queued before the first await, so that calls are served in their order.
-        if self._closed:
-            raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
-        if self.failure is not None:
-            raise OSError(self.failure.errno, f"nothing is kept since a flush failed: {self.failure.strerror}")
+    ) -> "asyncio.Future[Result]":
+        # Queued now and not when awaited, so that calls are served in their order.
         future: asyncio.Future[Result] = self._loop.create_future()
-        self._units.append(_Unit(work, future, relaxed, heavy))
-        self._schedule()
-        return await future
+        if self._closed:
+            future.set_exception(_closed())
+        elif self.failure is not None:
+            told = f"nothing is kept since a flush failed: {self.failure.strerror}"
+            future.set_exception(OSError(self.failure.errno, told))
+        else:
+            self._units.append(_Unit(work, future, relaxed, heavy))
+            self._schedule()
+        return future
 
     async def read(self, work: Callable[[Transaction], Result]) -> Result:
         if self._closed:
-            raise ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
+            raise _closed()
         worker, connection = min(self._readers, key=lambda reader: reader[0].waiting)
         return await worker.run(lambda: self._read(connection, work))
 
@@ -414,25 +411,25 @@ class SqliteDatabase:
 
     def _commit_together(self, units: list[_Unit]) -> bool:
         """Run units in one transaction. False, with nothing done, if one fails after a change and is not alone."""
-        connection, batch, moment = self._writer, Batch(all_heads=self._all_heads), self._clock()
+        connection, batch = self._writer, Batch(all_heads=self._all_heads)
         connection.execute("BEGIN IMMEDIATE")
+        transaction = begun(connection, self._clock, self._seal_keys, batch)
         for unit in units:
-            transaction = begun(connection, moment, self._seal_keys, batch)
-            before = _size(connection, batch)
+            transaction.hints = unit.hints
+            before = connection.total_changes, len(batch.events), len(batch.links)
             try:
                 unit.result = unit.work(transaction)
             except Exception as error:
                 unit.error = self._sorted(error)
                 if not connection.in_transaction and len(units) > 1:
                     raise  # a full disk makes SQLite roll everything back: all of them failed
-                if len(units) == 1 or _size(connection, batch) != before:
+                unit.hints = []
+                if len(units) == 1 or before != (connection.total_changes, len(batch.events), len(batch.links)):
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     return len(units) == 1
-            else:
-                unit.hints = transaction.hints
         try:
-            self._before_commit(begun(connection, moment, self._seal_keys, batch))
+            self._before_commit(transaction)
         except sqlite3.IntegrityError as error:  # a row from outside is in the way of one unit's
             connection.execute("ROLLBACK")
             units[0].error, units[0].hints = self._sorted(error), []
@@ -469,12 +466,17 @@ class SqliteDatabase:
                 self._on_commit(hint.topic, hint.fact)
             except Exception as error:  # noqa: BLE001 - a listener's error must not keep a caller waiting
                 self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
-        unit.answer()
+        if unit.future.done():  # the caller was cancelled, but the work is committed
+            return
+        if unit.error is not None:
+            unit.future.set_exception(unit.error)
+        else:
+            unit.future.set_result(unit.result)
 
     def _read(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")
         try:
-            return work(begun(connection, self._clock(), self._seal_keys))
+            return work(begun(connection, self._clock, self._seal_keys))
         except sqlite3.Error as error:
             raise self._sorted(error) from error
         finally:
@@ -494,9 +496,8 @@ class SqliteDatabase:
         return damaged
 
 
-def _size(connection: sqlite3.Connection, batch: Batch) -> int:
-    """A number that grows with every change, also with one that is not written yet."""
-    return connection.total_changes + len(batch.events) + len(batch.links)
+def _closed() -> ConfigurationError:
+    return ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

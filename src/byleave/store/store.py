@@ -68,7 +68,7 @@ class Store:
         def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
             connection.row_factory = sqlite3.Row
             is_covered = revision is not None and revision >= COVERED_SINCE
-            (seal_together if is_covered else adopt)(begun(connection, clock(), seal_keys))
+            (seal_together if is_covered else adopt)(begun(connection, clock, seal_keys))
 
         _prepare(path)
         with told_in_words(path):

@@ -1,4 +1,7 @@
-"""Transitions of executions: compare-and-set, with an event and an audit link. State changes nowhere else.
+"""Executions as rows, and their transitions: compare-and-set, with event and audit link. State changes nowhere else.
+
+`true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
+true ones.
 
 `advance` refuses any edge the state machine does not have, and any change of a row whose state is not what the caller
 saw. The other functions are the named edges. Each runs inside the caller's transaction and decides nothing:
@@ -6,13 +9,17 @@ saw. The other functions are the named edges. Each runs inside the caller's tran
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from byleave.protocol.errors import ConflictError
+from byleave import telemetry
+from byleave.gate import mask_text
+from byleave.protocol.approvals import Decision
+from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import (
     ExecutionCancelSignal,
     ExecutionSignal,
@@ -24,31 +31,168 @@ from byleave.protocol.events import (
     ToolStarted,
     preview,
 )
-from byleave.protocol.executions import MAX_ERROR_CHARACTERS
-from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RiskLevel, RunState, may_become
-from byleave.protocol.wire import later, milliseconds_between
-from byleave.telemetry import carry
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS, Execution, ToolResponse
+from byleave.protocol.states import (
+    RESPONSE_STATUS,
+    TRANSITIONS,
+    AgentMode,
+    ErrorType,
+    ExecutionStatus,
+    RiskLevel,
+    RunState,
+)
+from byleave.protocol.wire import later
 
-from .database import Hint, Transaction
+from .database import Hint, Row, Transaction
 from .ledger import NOT_COVERED, Ledger, inspected_params
-from .records import ExecutionRow, columns, execution_row, placeholders
+from .records import columns
+
+
+class ExecutionRow(NamedTuple):
+    id: str
+    user_id: str
+    project_id: str
+    session_id: str
+    run_id: str | None
+    agent_id: str | None
+    mode: AgentMode
+    approval_id: str | None
+    client_id: str | None
+    tool_name: str
+    tool_params: str
+    true_params: str | None
+    digest: str
+    request_digest: str | None
+    bound: str | None
+    result: str | None
+    result_hash: str | None
+    risk_level: RiskLevel
+    requires_approval: bool
+    findings: str
+    network: bool
+    approved_by: str | None
+    status: ExecutionStatus
+    error: str | None
+    error_type: ErrorType | None
+    execution_time_ms: int | None
+    timeout_seconds: int
+    deadline: str | None
+    output_seq: int
+    cancel_requested: bool
+    created_at: str
+    approved_at: str | None
+    started_at: str | None
+    completed_at: str | None
+
+    def to_wire(self, decision: Decision | None = None) -> Execution:
+        return Execution(
+            tool_id=self.id,
+            user_id=self.user_id,
+            project_id=self.project_id,
+            session_id=self.session_id,
+            run_id=self.run_id,
+            agent_id=self.agent_id,
+            mode=self.mode,
+            approval_id=self.approval_id,
+            client_id=self.client_id,
+            tool_name=self.tool_name,
+            tool_params=json.loads(self.tool_params),
+            digest=self.digest,
+            result=json.loads(self.result) if self.result is not None else None,
+            risk_level=self.risk_level,
+            requires_approval=self.requires_approval,
+            # As asked, they show all that could act; the record keeps less.
+            reasons=[mask_text(finding["reason"]) for finding in json.loads(self.findings)],
+            approved_by=self.approved_by,
+            decision=decision,
+            status=self.status,
+            error=self.error,
+            error_type=self.error_type,
+            execution_time_ms=self.execution_time_ms,
+            created_at=self.created_at,
+            approved_at=self.approved_at,
+            started_at=self.started_at,
+            completed_at=self.completed_at,
+        )
+
+    @property
+    def queued(self) -> bool:
+        """True while it waits in its client's queue."""
+        return self.status is ExecutionStatus.EXECUTING and self.started_at is None
+
+    def to_response(self) -> ToolResponse:
+        """The answer to the agent that called."""
+        return ToolResponse(
+            tool_id=self.id,
+            tool_name=self.tool_name,
+            status=RESPONSE_STATUS[self.status],
+            result=json.loads(self.result) if self.result is not None else None,
+            error=self.error,
+            approval_id=self.approval_id,
+            error_type=self.error_type,
+            hint=self.hint,
+        )
+
+    def response_json(self) -> bytes:
+        """`to_response` as JSON, without parsing and serializing the result again."""
+        head = ToolResponse(
+            tool_id=self.id,
+            tool_name=self.tool_name,
+            status=RESPONSE_STATUS[self.status],
+            error=self.error,
+            approval_id=self.approval_id,
+            error_type=self.error_type,
+            hint=self.hint,
+        ).model_dump_json(exclude={"result"})
+        return f'{{"result":{self.result or "null"},{head[1:]}'.encode()
+
+    @property
+    def hint(self) -> str | None:
+        """Advice for a call the gate refused."""
+        if self.error_type not in (ErrorType.INVALID, ErrorType.REFUSED):
+            return None
+        findings = json.loads(self.findings)
+        return findings[0].get("instead") if findings else None
+
+
+def execution_row(row: Row) -> ExecutionRow:
+    """The row of a statement that selects `columns(ExecutionRow)`, in this order.
+
+    An ended call has no true parameters. The chain does not cover them, so any that are there are somebody else's.
+    """
+    values: list[Any] = [*cast("Iterable[Any]", row)]
+    for position, read in _EXECUTION_READERS:
+        values[position] = read(values[position])
+    made = ExecutionRow._make(values)
+    return made if made.true_params is None or not made.status.ended else made._replace(true_params=None)
+
+
+_EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
+    (ExecutionRow._fields.index(name), read)
+    for name, read in (
+        ("mode", {mode.value: mode for mode in AgentMode}.__getitem__),
+        ("risk_level", {level.value: level for level in RiskLevel}.__getitem__),
+        ("requires_approval", bool),
+        ("network", bool),
+        ("cancel_requested", bool),
+        ("status", {status.name: status for status in ExecutionStatus}.__getitem__),
+        ("error_type", {None: None, **{kind.value: kind for kind in ErrorType}}.__getitem__),
+    )
+)
+
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
 COVERED_COLUMNS = ", ".join(name for name in ExecutionRow._fields if name not in NOT_COVERED["tool_executions"])
-INSERT_EXECUTION = f"INSERT INTO tool_executions {placeholders(ExecutionRow._fields)}"
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
 OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
 """True for a run with a call that has not ended."""
 DEADLINES_TOPIC = "deadlines"
-"""Hint with the time of a new deadline, to wake whoever sleeps until the next one."""
+"""Hint with the time of a new deadline, to wake the sweeper that sleeps until the next one."""
+LONGEST_NAP_SECONDS = 30.0
+"""The sweeper sleeps no longer than this, so a deadline that is further off needs no hint."""
 RUNS_TOPIC = "runs"
 """Hint that a run may be claimed."""
-
-
-def execution_topic(execution_id: str) -> str:
-    """The topic for news of one execution."""
-    return f"execution:{execution_id}"
 
 
 class Waits(NamedTuple):
@@ -98,9 +242,9 @@ def insert(
     error_type: ErrorType | None = None,
     approved_by: str | None = None,
     client_id: str | None = None,
-    deadline: str | None = None,
+    seconds: float | None = None,
 ) -> ExecutionRow:
-    """Insert a call in its first visible state, with its event and audit link."""
+    """Insert a call in its first visible state, with its event and audit link. `seconds`: until its deadline."""
     now = ledger.now
     row = ExecutionRow(
         id=new.id,
@@ -130,7 +274,7 @@ def insert(
         error=error[:MAX_ERROR_CHARACTERS] if error else None,
         error_type=error_type,
         execution_time_ms=None,
-        deadline=deadline,
+        deadline=None if seconds is None else _deadline(ledger, seconds),
         output_seq=0,
         cancel_requested=False,
         created_at=now,
@@ -138,11 +282,7 @@ def insert(
         started_at=now if status is ExecutionStatus.EXECUTING else None,
         completed_at=now if error_type else None,
     )
-    values = row._asdict() | {"status": status.name}
-    ledger.transaction.execute(INSERT_EXECUTION, values)
-    if deadline is not None:
-        ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
-    ledger.kept("tool_executions", values)
+    ledger.insert("tool_executions", row._asdict() | {"status": status.name})
     ledger.event(
         ToolStarted(
             timestamp=now,
@@ -171,11 +311,19 @@ def insert(
     return row
 
 
+def _deadline(ledger: Ledger, seconds: float) -> str:
+    """The deadline some seconds from now, with a hint if it may be before the next sweep."""
+    deadline = later(ledger.now, seconds)
+    if seconds < LONGEST_NAP_SECONDS + 1:
+        ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
+    return deadline
+
+
 def insert_refused(ledger: Ledger, new: NewExecution, error: str, error_type: ErrorType) -> ExecutionRow:
     """PENDING → FAILED in one insert."""
     row = insert(ledger, new, ExecutionStatus.FAILED, error=error, error_type=error_type)
     announce_end(ledger, row, acknowledge=False)
-    ledger.transaction.hints.append(Hint(execution_topic(row.id), row))
+    ledger.transaction.hints.append(Hint(row.id, row))
     return row
 
 
@@ -184,20 +332,16 @@ def insert_approved(
 ) -> ExecutionRow:
     """PENDING → APPROVED (→ EXECUTING) in one insert: nobody could see the states between, and it is the hot path."""
     if client_id is None:
-        deadline = later(ledger.now, waits.client)
-        return insert(ledger, new, ExecutionStatus.APPROVED, approved_by=approved_by, deadline=deadline)
-    deadline = later(ledger.now, new.timeout_seconds + waits.result_grace)
-    row = insert(
-        ledger, new, ExecutionStatus.EXECUTING, approved_by=approved_by, client_id=client_id, deadline=deadline
-    )
+        return insert(ledger, new, ExecutionStatus.APPROVED, approved_by=approved_by, seconds=waits.client)
+    seconds = new.timeout_seconds + waits.result_grace
+    row = insert(ledger, new, ExecutionStatus.EXECUTING, approved_by=approved_by, client_id=client_id, seconds=seconds)
     signal(ledger, row)
     return row
 
 
 def insert_for_inspection(ledger: Ledger, new: NewExecution, client_id: str | None, waits: Waits) -> ExecutionRow:
     """→ PENDING, until the client that will execute has inspected it."""
-    deadline = later(ledger.now, waits.client)
-    row = insert(ledger, new, ExecutionStatus.PENDING, client_id=client_id, deadline=deadline)
+    row = insert(ledger, new, ExecutionStatus.PENDING, client_id=client_id, seconds=waits.client)
     if client_id is not None:
         request_inspection(ledger, row, client_id)
     return row
@@ -205,22 +349,18 @@ def insert_for_inspection(ledger: Ledger, new: NewExecution, client_id: str | No
 
 def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, changes: Mapping[str, Any]) -> ExecutionRow:
     """Move one execution along an edge of the state machine, or raise ConflictError."""
-    transaction, topic = ledger.transaction, execution_topic(before.id)
-    if not may_become(before.status, after):
+    if after not in TRANSITIONS[before.status]:
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
-    ledger.changing("tool_executions", before.id, COVERED_COLUMNS)
-    row = transaction.execute(
-        _update(("status", *changes), "id = :id AND status = :before"),
-        {**changes, "status": after.name, "id": before.id, "before": before.status.name},
-    ).fetchone()
+    sql = _update(("status", *changes), "id = :id AND status = :before")
+    values = {**changes, "status": after.name, "id": before.id, "before": before.status.name}
+    row = ledger.update("tool_executions", sql, values, COVERED_COLUMNS)
     if row is None:
-        current = load_execution(transaction, before.id)
+        current = load_execution(ledger.transaction, before.id)
         raise ConflictError(
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
     changed = execution_row(row)
-    transaction.hints.append(Hint(topic, changed))
-    ledger.kept("tool_executions", row)
+    ledger.transaction.hints.append(Hint(before.id, changed))
     return changed
 
 
@@ -238,13 +378,32 @@ def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow 
     return execution_row(row) if row else None
 
 
+def own_execution(
+    transaction: Transaction,
+    execution_id: str,
+    user_id: str,
+    project_id: str | None = None,
+    ledger: Ledger | None = None,
+) -> ExecutionRow:
+    """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
+    # The query names the owner, so that another user's row is not even read.
+    row = transaction.execute(
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
+        {"id": execution_id, "user_id": user_id},
+    ).fetchone()
+    if row is None or project_id not in (None, row["project_id"]):
+        raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
+    if ledger is not None:
+        ledger.found("tool_executions", row)
+    return execution_row(row)
+
+
 def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
     """Change columns of an execution without changing its state."""
-    ledger.changing("tool_executions", execution.id, COVERED_COLUMNS)
-    row = ledger.transaction.execute(_update(tuple(changes), "id = :id"), {**changes, "id": execution.id}).fetchone()
+    sql = _update(tuple(changes), "id = :id")
+    row = ledger.update("tool_executions", sql, {**changes, "id": execution.id}, COVERED_COLUMNS)
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
-    ledger.kept("tool_executions", row)
     return execution_row(row)
 
 
@@ -268,43 +427,32 @@ def approve(
     changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> ExecutionRow:
     """→ APPROVED, and with a client → EXECUTING; else it runs as soon as one connects."""
-    now = ledger.now
-    deadline = later(now, waits.client)
-    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
-    approved = advance(
-        ledger,
-        execution,
-        ExecutionStatus.APPROVED,
-        {**changes, "approved_by": approved_by, "approved_at": now, "deadline": deadline},
-    )
+    given = {"approved_by": approved_by, "approved_at": ledger.now, "deadline": _deadline(ledger, waits.client)}
+    approved = advance(ledger, execution, ExecutionStatus.APPROVED, {**changes, **given})
     return approved if client_id is None else dispatch(ledger, approved, client_id=client_id, waits=waits)
 
 
 def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: Waits) -> ExecutionRow:
     """APPROVED → EXECUTING: the signal goes to this one client."""
-    deadline = later(ledger.now, execution.timeout_seconds + waits.result_grace)
+    deadline = _deadline(ledger, execution.timeout_seconds + waits.result_grace)
     changes = {"client_id": client_id, "started_at": ledger.now, "deadline": deadline}
     running = advance(ledger, execution, ExecutionStatus.EXECUTING, changes)
     signal(ledger, running)
     ledger.audit("dispatched", f"client:{client_id}", execution_id=running.id, digest=running.digest)
-    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     return running
 
 
 def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
     """Stop the clock of a signalled call that waits in its client's queue."""
-    deadline = later(ledger.now, waits.client)
-    set_columns(ledger, execution, {"started_at": None, "deadline": deadline})
-    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
+    set_columns(ledger, execution, {"started_at": None, "deadline": _deadline(ledger, waits.client)})
     if not execution.queued:
         _tell_queued(ledger, execution, waits=True)
 
 
 def start(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> ExecutionRow:
     """Start the clock of a queued call that its client begins."""
-    deadline = later(ledger.now, execution.timeout_seconds + waits.result_grace)
+    deadline = _deadline(ledger, execution.timeout_seconds + waits.result_grace)
     started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline})
-    ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
     _tell_queued(ledger, execution, waits=False)
     return started
 
@@ -315,28 +463,25 @@ def _tell_queued(ledger: Ledger, execution: ExecutionRow, *, waits: bool) -> Non
 
 def signal(ledger: Ledger, execution: ExecutionRow) -> None:
     """Signal the client to execute. The parameters are sent with it but stored only in the execution's row."""
-    ledger.event(
-        ExecutionSignal(
-            timestamp=ledger.now,
-            tool_id=execution.id,
-            tool_name=execution.tool_name,
-            tool_params=json.loads(execution.true_params or "{}"),
-            digest=execution.digest,
-            risk_level=execution.risk_level,
-            approval_id=execution.approval_id,
-            approved_by=execution.approved_by or "",
-            bound=json.loads(execution.bound) if execution.bound else {},
-            mode=execution.mode,
-            network=execution.network,
-            deadline=execution.deadline or ledger.now,
-            client_id=execution.client_id or "",
-            session_id=execution.session_id,
-            traceparent=carry(execution.id, execution.run_id),
-        ),
-        target=execution.client_id,
-        ref=execution.id,
-        stored_without=frozenset({"tool_params"}),
+    event = ExecutionSignal(
+        timestamp=ledger.now,
+        tool_id=execution.id,
+        tool_name=execution.tool_name,
+        tool_params=json.loads(execution.true_params or "{}"),
+        digest=execution.digest,
+        risk_level=execution.risk_level,
+        approval_id=execution.approval_id,
+        approved_by=execution.approved_by or "",
+        bound=json.loads(execution.bound) if execution.bound else {},
+        mode=execution.mode,
+        network=execution.network,
+        deadline=execution.deadline or ledger.now,
+        client_id=execution.client_id or "",
+        session_id=execution.session_id,
     )
+    if telemetry.switch.sdk is not None:
+        event = event.model_copy(update={"traceparent": telemetry.carry(execution.id, execution.run_id)})
+    ledger.event(event, target=execution.client_id, ref=execution.id, stored_without=frozenset({"tool_params"}))
 
 
 def signal_cancel(ledger: Ledger, execution: ExecutionRow) -> None:
@@ -444,7 +589,9 @@ def end_late(
 def work_ms(execution: ExecutionRow, now: str, duration_ms: int | None) -> int | None:
     """Duration of the work: as reported, but no longer than since its approval; else since its start."""
     since = execution.started_at if duration_ms is None else execution.approved_at
-    elapsed = milliseconds_between(since, now) if since else None
+    elapsed = None
+    if since:
+        elapsed = round((datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds() * 1000)
     return elapsed if duration_ms is None or elapsed is None else min(duration_ms, elapsed)
 
 

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from .spans import METRICS, SAMPLED, Mark, Readings, SpanId, Value, named, written
+from byleave.telemetry import METRICS, SAMPLED, Mark, Readings, SpanId, Value, named, written
 
 SCOPE = "byleave"
 CLOSE_SECONDS = 3.0

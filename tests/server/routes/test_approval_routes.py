@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.states import Scope
 from harness.http_server import Server, StartServer
 

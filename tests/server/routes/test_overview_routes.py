@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from byleave.bus import ConnectedClient, Presence
+from byleave.calls.machines import ConnectedClient, Presence
 from byleave.protocol.states import Scope
 from byleave.server.errors import TooMany
 from byleave.server.feed import Attendance

@@ -1,23 +1,18 @@
 """Serve the feed as server-sent events (R2).
 
 A stream gets executions if it names its client, or if its token may execute and it does not opt out; every other only
-watches. However a stream ends, its reader is removed from the connected ones.
+watches.
 """
 
-import asyncio
-import contextlib
 import json
 from dataclasses import replace
 from typing import Annotated
 
-import structlog
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
-from starlette.types import Receive, Send
-from starlette.types import Scope as AsgiScope
 
-from byleave.bus import ConnectedClient
+from byleave.calls.machines import ConnectedClient
 from byleave.protocol.approvals import LOOKS_AT_WRITES, Inspection
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
@@ -25,7 +20,7 @@ from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id, pla
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 from byleave.server.dependencies import Allow, Anyone, Flag, Parts, Project, StrictRoute, check_client
 from byleave.server.errors import WrongForm
-from byleave.server.feed import FIRST_BYTES, FeedStream, Reader
+from byleave.server.feed import FeedResponse, Reader
 from byleave.server.problems import problems
 from byleave.store import StoredEvent
 from byleave.store.machines import ANONYMOUS
@@ -34,10 +29,6 @@ from .tools import seen_call
 
 router = APIRouter(route_class=StrictRoute)
 
-log = structlog.stdlib.get_logger(__name__)
-
-STALLED_SECONDS = 60.0
-"""A reader that takes nothing for this long is dropped; it may come back with its Last-Event-ID."""
 OF_A_CALL = frozenset(
     {"tool.approval_request", "tool.approval_decided", "tool.started", "tool.queued", "tool.output", "tool.finished"}
 )
@@ -73,37 +64,6 @@ EVENTS: dict[int | str, JsonObject] = {
     200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/FeedEvent"}}}},
     **problems(429, 503),
 }
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"x-accel-buffering", b"no"),
-]
-
-
-class FeedResponse(Response):
-    """Sends a stream until its reader goes away or the server closes it."""
-
-    def __init__(self, stream: FeedStream) -> None:
-        self._stream = stream
-        self.background = None
-
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        stream = self._stream
-        gone = asyncio.create_task(_watch(receive, stream))
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            chunk = FIRST_BYTES
-            while chunk:
-                async with asyncio.timeout(STALLED_SECONDS):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                chunk = await stream.next()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except TimeoutError:
-            log.info("reader took nothing any more", seconds=STALLED_SECONDS)
-        finally:
-            stream.close()
-            gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await gone
 
 
 @router.get(
@@ -193,12 +153,6 @@ def for_agents(event: StoredEvent) -> StoredEvent:
         return event
     seen = Inspection.model_validate(told["inspection"]).without_texts()
     return event._replace(payload=plain_json({**told, "inspection": seen}))
-
-
-async def _watch(receive: Receive, stream: FeedStream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.close()
 
 
 def _last_event_id(text: str | None) -> int | None:

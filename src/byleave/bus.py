@@ -1,6 +1,7 @@
-"""Hints inside one process: topics and callbacks, called in commit order.
+"""Wake-ups inside one process: topics and callbacks, called in commit order.
 
-A hint's fact is a committed value; None means "look in the store" (all that a bus between processes can say).
+Everything here is a hint. Losing all of it costs latency, never correctness: every listener also polls from time to
+time. A hint's fact is a committed value; None means "look in the store" (all that a bus between processes can say).
 Callbacks run on the event loop, must be quick and must not raise.
 """
 

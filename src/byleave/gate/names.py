@@ -60,6 +60,7 @@ _SECRET_WORDS: tuple[str, ...] = tuple(_DATA["secrets"]["data_words"])
 _MARKS: frozenset[str] = frozenset(_DATA["secrets"]["marks"])
 _SECRET_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["data_endings"])
 _NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
+_CODE_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["code_endings"])
 _NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
 _AMBIGUOUS: frozenset[str] = frozenset(_DATA["secrets"]["ambiguous"])
 _UNLESS_BELOW: frozenset[str] = frozenset(_DATA["secrets"]["unless_below"])
@@ -107,22 +108,40 @@ def _globs(entries: Iterable[dict[str, Any]]) -> NameGlobs:
 @lru_cache(maxsize=4096)
 def protected_name(path: str) -> str | None:
     """The reason why only its owner may write here, or None."""
-    names = names_of(path)
-    return next((group.because for group in _PROTECTED if group.holds(names)), None)
+    return _reason(_PROTECTED, path)
 
 
 @lru_cache(maxsize=4096)
 def trusted_name(path: str) -> str | None:
     """A sentence saying who executes or obeys this file, or None."""
-    names = names_of(path)
-    return next((group.because for group in _TRUSTED if group.holds(names)), None)
+    return _reason(_TRUSTED, path)
 
 
 @lru_cache(maxsize=4096)
 def secret_name(path: str) -> bool:
     """True if a file of this name usually holds secrets."""
-    *above, last = names_of(path)
-    return any(_holds_secrets((*above, name)) for name in (last, *_copied(last)))
+    return any(
+        _holds_secrets((*above, name)) for *above, last in _readings(path) for name in (last, *_copied(last))
+    )
+
+
+def _reason(groups: Iterable[NameGroup], path: str) -> str | None:
+    readings = tuple(_readings(path))
+    return next((group.because for group in groups if any(group.holds(names) for names in readings)), None)
+
+
+def _readings(path: str) -> Iterator[tuple[str, ...]]:
+    """The names of a path as written, and as they are once each `..` has taken away the name before it."""
+    names = names_of(path)
+    yield names
+    if ".." in names:
+        left: list[str] = []
+        for name in names:
+            if name == ".." and left and left[-1] != "..":
+                left.pop()
+            else:
+                left.append(name)
+        yield tuple(left) or (".",)
 
 
 def _copied(name: str) -> Iterator[str]:
@@ -141,10 +160,12 @@ def _holds_secrets(names: tuple[str, ...]) -> bool:
     last = names[-1]
     if last in _NEVER_SECRET or last.endswith(_NEVER_ENDINGS):
         return False
-    if _SECRET.holds(names) or (last in _AMBIGUOUS and _UNLESS_BELOW.isdisjoint(names[:-1])):
-        return True
     stem, *within = last.lstrip(".").split(".")
     ending = within.pop() if within else ""
+    if ending in _CODE_ENDINGS and not last.startswith(".env") and not _SECRET.holds((*names[:-1], "")):
+        return False
+    if _SECRET.holds(names) or (last in _AMBIGUOUS and _UNLESS_BELOW.isdisjoint(names[:-1])):
+        return True
     words = stem.replace("-", "_").split("_")
     if ending not in _SECRET_ENDINGS or not _UNLESS_WITHIN.isdisjoint((*within, *words)):
         return False

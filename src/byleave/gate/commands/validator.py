@@ -268,8 +268,12 @@ class _Judge:
             if "/" in name:
                 reason = f"{quoted(name, 60)} is no subcommand: {table.name} would run a program of that name."
                 self.findings.append(Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.subcommand"))
+            if "--" in name:  # `git bisect--helper run x` runs x
+                reason = f"{quoted(name, 60)} is a part of {table.name} that only its own programs use."
+                self.findings.append(Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.subcommand"))
             reason = f"{quoted(name, 60)} is not a subcommand known of {table.name}; it may be an alias."
-            self.findings.append(Finding(level=_HIGH, reason=reason, rule=f"{_rule(table)}.subcommand"))
+            rule = f"{_rule(table)}.subcommand"
+            self.findings.append(Finding(level=_HIGH, reason=reason, rule=rule, always_asks=True))
             for arg in (*reading.operands, *reading.rest):
                 self.findings += judge_value(Kind.LOOSE, arg, self.place)
             if table.style is Style.CONFIG:

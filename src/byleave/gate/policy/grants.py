@@ -28,7 +28,7 @@ from byleave.gate.commands.arguments import is_remote
 from byleave.gate.commands.calls import Call, call_of
 from byleave.gate.commands.tables import ALIASES, load_tables
 from byleave.gate.commands.validator import understood_line
-from byleave.gate.names import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS, protected_name, source_kind
+from byleave.gate.names import MEDIUM_EXTENSIONS, SOURCE_EXTENSIONS, protected_name, secret_name, source_kind
 from byleave.gate.paths import check_path
 from byleave.gate.text.characters import hidden_in
 from byleave.gate.text.render import quote, safe_text
@@ -429,7 +429,9 @@ _PATH = re.compile(r"[A-Za-z0-9_.][^\0-\x1f\\:*?\"<>|@]*")
 
 
 def _is_path(value: str) -> bool:
-    return bool(_PATH.fullmatch(value)) and ".." not in value.split("/") and check_path(value).refusal is None
+    # A program may print the lines that it cannot read, and a secret is no code.
+    fits = bool(_PATH.fullmatch(value)) and ".." not in value.split("/") and not secret_name(value)
+    return fits and check_path(value).refusal is None
 
 
 _FITS: dict[str, Callable[[str], object]] = {

@@ -58,7 +58,7 @@ GIT_PROTECTED = (
 )
 # Git never creates these in an existing repository. It would read its settings from them, also when the user runs it,
 # and a program that a nested repository's settings name runs with git's rights.
-_GIT_SETTINGS = ("config", "config.worktree", "commondir")
+_GIT_SETTINGS = ("config", "config.worktree", "commondir", "remotes", "branches")
 
 
 _STAMP = 1_000_000_007

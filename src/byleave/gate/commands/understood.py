@@ -132,7 +132,7 @@ class UnderstoodCommand:
         """The reading, for `byleave check`."""
         return None if self.reading is None else _shown(self.reading)
 
-    @cached_property
+    @property
     def program(self) -> str:
         """The program, with an alias resolved."""
         return ALIASES.get(self.command, self.command)
@@ -185,7 +185,7 @@ class UnderstoodCommand:
         """True for programs that run code of the workspace or of packages."""
         return self.program in RUN_CODE
 
-    @cached_property
+    @property
     def _line(self) -> scripts.Line | None:
         """The line, of a program that may run files of the workspace."""
         reading = self.reading if self.program in scripts.RUN_FILES else None

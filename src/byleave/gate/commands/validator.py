@@ -176,7 +176,7 @@ def _judge_table(table: CommandTable, args: Sequence[str], workspace: str | None
         reason = f"The arguments of {table.name} cannot be read: {error}."
         return Finding(level=_REFUSE, reason=reason, rule=f"{_rule(table)}.syntax")
     if judge.network:
-        judge.findings.append(Finding(level=table.level, reason=NETWORK, rule="commands.network"))
+        judge.findings.append(_constant(table.level, NETWORK, "commands.network"))
     return judge
 
 
@@ -404,7 +404,9 @@ class _Judge:
 
 
 @lru_cache(maxsize=1024)
-def _constant(level: VerdictLevel, reason: str, rule: str, instead: str | None, always_asks: bool) -> Finding:
+def _constant(
+    level: VerdictLevel, reason: str, rule: str, instead: str | None = None, always_asks: bool = False
+) -> Finding:
     """A finding that quotes nothing of the call; made once."""
     return Finding(level=level, reason=reason, rule=rule, instead=instead, always_asks=always_asks)
 

@@ -373,6 +373,20 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         (".env.example", False),
         ("id_rsa.pub", False),
         ("secrets.py", False),
+        ("pkg/kubeconfig/kubeconfig.go", False),
+        ("registry/auth/htpasswd/htpasswd.go", False),
+        ("client_secret_check.py", False),
+        ("abi/Token.json", False),
+        ("artifacts/contracts/Token.sol/Token.json", False),
+        ("token.json", True),
+        ("gcloud/main.tf", False),
+        (".config/gcloud/credentials.db", True),
+        (".ssh/tool.py", True),
+        (".env.js", True),
+        (".docker/contexts/../config.json", True),
+        ("css/../auth.json", True),
+        ("playwright/tests/../.auth/user.json", True),
+        ("docs/../README.md", False),
         ("credentials.ts", False),
         ("secrets/postgres_password", True),
         ("secrets/db_password.txt", True),
@@ -393,6 +407,12 @@ def test_file_that_holds_secrets_is_known_by_its_name(path: str, secret: bool) -
     expected = "MEDIUM" if secret else "LOW"
     assert GATE.judge("read_file", {"path": path}).verdict.level == expected
     assert GATE.judge("search_files", {"path": path, "pattern": "x"}).verdict.level == expected
+
+
+def test_write_through_dots_into_a_trusted_directory_asks_with_a_warning() -> None:
+    for path in (".github/ISSUE_TEMPLATE/../workflows/x.json", "src/../.vscode/tasks.json"):
+        verdict = GATE.judge("write_file", {"path": path, "content": "{}"}).verdict
+        assert (verdict.level, verdict.always_asks) == ("HIGH", True)
 
 
 def test_globs_of_secrets_mean_what_their_names_mean() -> None:

@@ -22,7 +22,7 @@ from byleave.protocol.wire import JsonObject
 
 from .commands.calls import call_of
 from .commands.understood import UnderstoodCommand
-from .commands.validator import DEFAULT_COMMANDS, CommandValidator, check_amount
+from .commands.validator import DEFAULT_COMMANDS, CommandValidator
 from .names import assess_write, secret_name
 from .paths import check_path, climbs_out
 from .policy.policy import NO_POLICY, Policy, PolicyOpinion
@@ -142,10 +142,9 @@ class Gate:
             return Judgement(name, None, _malformed(params))
         command = None
         if name == "execute_command":
-            too_much = check_amount(params["command"], params["args"])
-            if too_much is not None and too_much.level is _REFUSE:  # malformed: nobody keeps so much
-                return Judgement(name, None, _malformed(too_much))
             command = self.commands.judge(params["command"], params["args"], workspace)
+            if (too_much := command.too_much) is not None:
+                return Judgement(name, None, _malformed(too_much))  # the record keeps none of it
             verdict = _command_verdict(command)
         else:
             verdict = self._rules[name](params, workspace)

@@ -120,9 +120,7 @@ def trusted_name(path: str) -> str | None:
 @lru_cache(maxsize=4096)
 def secret_name(path: str) -> bool:
     """True if a file of this name usually holds secrets."""
-    return any(
-        _holds_secrets((*above, name)) for *above, last in _readings(path) for name in (last, *_copied(last))
-    )
+    return any(_holds_secrets((*above, name)) for *above, last in _readings(path) for name in (last, *_copied(last)))
 
 
 def _reason(groups: Iterable[NameGroup], path: str) -> str | None:

@@ -445,6 +445,12 @@ def test_python3_is_allowed_with_python_and_keeps_its_name() -> None:
 
 
 @pytest.mark.promise("G4")
+def test_unknown_subcommands_are_asked_about_in_every_mode() -> None:
+    for line in (["git", "frobnicate"], ["npm", "frobnicate"]):
+        verdict = judge(line)
+        assert (verdict.level, verdict.always_asks) == ("HIGH", True)
+
+
 def test_too_many_or_too_long_arguments_are_refused() -> None:
     assert judge(["echo", *["a"] * MAX_ARGUMENTS]).level == "LOW"
     assert judge(["echo", *["a"] * (MAX_ARGUMENTS + 1)]).refused

@@ -293,6 +293,11 @@ def test_syntax_check_is_not_covered_while_a_module_of_pythons_own_could_be_shad
     assert not is_covered(rule, run("python -m py_compile a.py"), unseen=("traceback.py",))
 
 
+@pytest.mark.parametrize("path", [".env", "conf/secrets.txt", "id_rsa"])
+def test_syntax_check_by_a_grant_prints_no_line_of_a_secret_file(path: str) -> None:
+    assert not is_covered(command("python -m py_compile"), run(f"python -m py_compile {path}"))
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -181,6 +181,16 @@ async def test_link_does_not_hide_that_a_file_holds_secrets(workspace: Workspace
     assert (await _read(workspace, "other.txt")).content == "x"
 
 
+async def test_dots_behind_a_linked_directory_do_not_hide_that_a_file_holds_secrets(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file(".docker/config.json", "KEY=1")
+    place.file(".docker/contexts/x", "x")
+    (place.root / "link").symlink_to(".docker/contexts")
+    with pytest.raises(PathValidationError, match="may hold secrets"):
+        await workspace.run("read_file", {"path": "link/../config.json"})
+
+
 @pytest.mark.promise("W4", "C1")
 async def test_unknown_tool_and_wrong_parameters_are_refused(workspace: Workspace) -> None:
     with pytest.raises(ToolTypeError, match="There is no tool 'rm'"):

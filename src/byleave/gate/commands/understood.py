@@ -70,6 +70,7 @@ _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
 _MOVES = frozenset({("mv",), ("cp",), ("git", "mv")})
 _ALL_MOVE = frozenset({"-t", "--target-directory", "--exchange", "-b", "--backup", "-S", "--suffix"})
 """With these the last name is no place, or what is there moves as well."""
+AMOUNT_RULE = "commands.amount"
 GIVE_PATTERN = frozenset({"-e", "-f", "--regexp", "--file"})
 
 _OPEN_NOTHING = frozenset({"echo", "true", "whoami"})
@@ -149,6 +150,12 @@ class UnderstoodCommand:
         if reading is None or reading.sub is None:
             return None
         return Subcommand(reading.operands[0], reading.sub.table.name.rpartition(" ")[2])
+
+    @property
+    def too_much(self) -> Finding | None:
+        """The finding that its arguments are too many or too long."""
+        refused = (one for one in self.findings if one.rule == AMOUNT_RULE and one.level is VerdictLevel.REFUSE)
+        return next(refused, None)
 
     @cached_property
     def named(self) -> tuple[str, ...]:

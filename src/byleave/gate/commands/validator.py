@@ -18,7 +18,7 @@ from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
 from .arguments import Argument, backtracks, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
 from .tables import ALIASES, CommandTable, Kind, Style, TableError, load_tables
-from .understood import UnderstoodCommand
+from .understood import AMOUNT_RULE, UnderstoodCommand
 
 DEFAULT_COMMANDS = frozenset(
     ("grep", "find", "locate", "ls", "cat", "head", "tail", "wc", "gcc", "python", "python3", "node", "npm", "git")
@@ -66,7 +66,7 @@ class CommandValidator:
         """Parse and judge one line; there is always a finding."""
         if not self.is_command_allowed(command):
             return _unread(command, args, workspace, [_not_allowed(command, self.allowed)])
-        too_much = check_amount(command, args)
+        too_much = _check_amount(command, args)
         if too_much is not None and too_much.level is _REFUSE:
             return _unread(command, args, workspace, [too_much])
         table = self.tables.get(ALIASES.get(command, command)) or self._family(command)
@@ -124,7 +124,7 @@ def _listed(allowed: frozenset[str]) -> str:
     return f"use one of: {', '.join(sorted(allowed))}"
 
 
-def check_amount(command: str, args: Sequence[str]) -> Finding | None:
+def _check_amount(command: str, args: Sequence[str]) -> Finding | None:
     """A finding for too many or too long arguments, or None."""
     if len(args) > MAX_ARGUMENTS:
         return _amount(_REFUSE, f"{len(args)} arguments are more than {MAX_ARGUMENTS}.", "split the call")
@@ -139,7 +139,7 @@ def check_amount(command: str, args: Sequence[str]) -> Finding | None:
 
 
 def _amount(level: VerdictLevel, reason: str, instead: str | None = None) -> Finding:
-    return Finding(level=level, reason=reason, rule="commands.amount", instead=instead)
+    return Finding(level=level, reason=reason, rule=AMOUNT_RULE, instead=instead)
 
 
 def understand(command: str, args: Sequence[str], workspace: str | None = None) -> UnderstoodCommand:

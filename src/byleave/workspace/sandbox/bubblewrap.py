@@ -183,7 +183,7 @@ class BubblewrapSandbox:
             if bound_files and not alone:
                 names = ", ".join(file.path for file in bound_files)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
-            little = not whole and not network and self._needs_little(argv[0], understood)
+            little = not whole and not network and self._needs_little(understood)
             yield self._prepare(argv, mounts, network, held, bound_files if alone else (), little=little)
 
     @contextmanager
@@ -198,7 +198,7 @@ class BubblewrapSandbox:
             with self._lock:
                 self._writing -= writes
 
-    def _needs_little(self, program: str, command: UnderstoodCommand) -> bool:
+    def _needs_little(self, command: UnderstoodCommand) -> bool:
         """True if a command needs only the system's programs and the workspace. Fewer mounts make it start faster.
 
         With too few, an existing file would seem missing, so a command that is not plain gets them all.
@@ -206,6 +206,7 @@ class BubblewrapSandbox:
         operands = command.plain_operands
         if operands is None or len(operands) > _MOST_OPERANDS:
             return False
+        program = find_program(command.command, self._root)
         # A link may lead to a directory that only the full mounts include.
         is_systems = os.path.dirname(program) in _SYSTEM_PROGRAMS and not os.path.islink(program)
         return is_systems and all(_stays_inside(operand, str(self._root)) for operand in operands)

@@ -192,6 +192,32 @@ async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records
     assert "three times" in (fourth.error or "")
 
 
+@pytest.mark.promise("X20")
+@pytest.mark.parametrize(
+    ("tool", "one", "other"),
+    [
+        ("write_file", '{"path":"r.md","content":"evil"}', '{"path":".//r.md","content":"evil"}'),
+        ("write_file", '{"path":"r.md","content":"evil"}', '{"path":"docs/../r.md","content":"evil"}'),
+        (
+            "execute_command",
+            '{"command":"git","args":["push"],"timeout":30}',
+            '{"command":"git","args":["push"],"timeout":31}',
+        ),
+    ],
+)
+async def test_a_call_refused_three_times_is_not_asked_again_in_another_spelling(
+    records: Records, tool: str, one: str, other: str
+) -> None:
+    for _ in range(3):
+        asked = await begin(records.store, records.call(tool_name=tool, params=one), ASK, client_id="c1")
+        await decide(records, asked.approval_id, approve=False)
+    fourth = await begin(records.store, records.call(tool_name=tool, params=other), ASK, client_id="c1")
+    assert fourth.error_type is ErrorType.REFUSED
+    another = other.replace("evil", "good").replace("push", "pull")
+    fresh = await begin(records.store, records.call(tool_name=tool, params=another), ASK, client_id="c1")
+    assert fresh.status == "awaiting_approval"
+
+
 async def test_three_refusals_hold_for_an_hour_and_for_the_agent_that_asked(records: Records) -> None:
     async def begin(agent: str) -> ExecutionRow:
         return await executor.begin(records.store, records.call(agent_id=agent), ASK, client_id="c1")

@@ -8,6 +8,8 @@ here answers by itself: there is no default, and a timeout is only ever TIMEOUT.
 import asyncio
 import contextlib
 import json
+import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -21,17 +23,17 @@ from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantTerms
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
-from byleave.protocol.wire import Id, JsonObject, id_text, later
+from byleave.protocol.wire import Id, JsonObject, id_text, later, plain_json
 from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import (
     NewApproval,
     Question,
     close,
     count_pending,
-    count_refusals,
     own_approval,
     pending_in_session,
     put_question,
+    refused_calls,
     time_out,
     waiting_executions,
 )
@@ -110,7 +112,7 @@ _NOT_AGAIN = Refusal(
 
 
 def standing_answer(
-    ledger: Ledger, call: NewExecution | ExecutionRow, digest: str, bound: dict[str, str]
+    ledger: Ledger, call: NewExecution | ExecutionRow, bound: Mapping[str, str]
 ) -> Refusal | Clearance | None:
     """Return the answer that already holds for a call, or None if a person must be asked.
 
@@ -119,7 +121,7 @@ def standing_answer(
     other.
     """
     transaction = ledger.transaction
-    if _refused_too_often(transaction, call.session_id, digest, call.agent_id):
+    if _refused_too_often(transaction, call.session_id, call.tool_name, call.tool_params, bound, call.agent_id):
         return _NOT_AGAIN
     grant = use_grant(ledger, call, bound)
     if grant is not None:
@@ -132,21 +134,49 @@ def standing_answer(
     return None
 
 
-async def foresee_answer(store: Store, session: SessionRow, digest: str, asked: Asked) -> Refusal | GrantRow | None:
-    """Return the answer that would hold if this session's agent made a call now. Nothing is counted."""
+async def foresee_answer(
+    store: Store, session: SessionRow, tool_params: str, asked: Asked
+) -> Refusal | GrantRow | None:
+    """Return the answer that would hold if this session's agent made a call now. Nothing is counted.
+
+    `tool_params`: as the record would keep them.
+    """
 
     def work(transaction: Transaction) -> Refusal | GrantRow | None:
-        if _refused_too_often(transaction, session.id, digest):
+        if _refused_too_often(transaction, session.id, asked.call.tool, tool_params, asked.bound):
             return _NOT_AGAIN
         return would_use(transaction, session, asked)
 
     return await store.database.read(work)
 
 
-def _refused_too_often(transaction: Transaction, session_id: str, digest: str, agent_id: str | None = None) -> bool:
+def _refused_too_often(
+    transaction: Transaction,
+    session_id: str,
+    tool_name: str,
+    tool_params: str,
+    bound: Mapping[str, str],
+    agent_id: str | None = None,
+) -> bool:
     since = later(transaction.now, -REFUSALS_COUNT_SECONDS)
-    refusals = count_refusals(transaction, session_id, digest, since=since, agent_id=agent_id)
-    return refusals >= REFUSALS_BEFORE_SILENCE
+    refused = refused_calls(transaction, session_id, tool_name, since=since, agent_id=agent_id)
+    if len(refused) < REFUSALS_BEFORE_SILENCE:
+        return False
+    wanted = _essence(tool_name, json.loads(tool_params), bound)
+    same = {question for question, params, shown in refused if _essence(tool_name, params, shown) == wanted}
+    return len(same) >= REFUSALS_BEFORE_SILENCE
+
+
+def _essence(tool_name: str, params: JsonObject, bound: Mapping[str, str]) -> tuple[object, ...]:
+    """A call without what only respells it: another time limit, another way to write the path.
+
+    A write is the same whatever it would replace; a command that runs other code is another.
+    """
+    if tool_name == "write_file":
+        real = next(iter(bound), None) or posixpath.normpath(str(params.get("path")))
+        return (real, *(value for key, value in sorted(params.items()) if key != "path"))
+    rest = {key: value for key, value in params.items() if key != "timeout"}
+    return plain_json(rest), *sorted(bound.items())
 
 
 def ask(ledger: Ledger, execution: ExecutionRow, question: Question) -> ExecutionRow:

@@ -22,6 +22,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -46,7 +47,7 @@ from byleave.protocol.executions import (
 from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, ResponseStatus
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
-from byleave.protocol.wire import Id, later, new_id, plain_json
+from byleave.protocol.wire import Id, JsonObject, later, new_id, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, transitions
 from byleave.store.approvals import Question
@@ -59,7 +60,14 @@ from byleave.telemetry import ids_of
 
 from .approvals import Clearance, Refusal, ask, standing_answer
 from .deadlines import LOOK_AGAIN_SECONDS, Sweeper, expire, was_given_up
-from .inspection import Inspected, assess_inspection, question_for, resolve_inspection, without_inspection
+from .inspection import (
+    LONG_CHARACTERS,
+    Inspected,
+    assess_inspection,
+    question_for,
+    resolve_inspection,
+    without_inspection,
+)
 from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
 log = structlog.stdlib.get_logger(__name__)
@@ -168,10 +176,13 @@ class ToolExecutor:
             caller = replace(caller, mode=AgentMode.SANDBOX)
         # Chosen and queued without an await between: a client that connects meanwhile is served after us.
         client = self._presence.choose(session.project_id)
-        if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
-            judgement = without_inspection(judgement)
-        step = self._first_step(judgement, caller.mode, machine, client)
-        new = _new_execution(judgement, tool_params, session, caller)
+        prepare = partial(self._prepare, judgement, tool_params, session, caller, machine)
+        prepared = prepare(client) if _size(judgement.params) <= LONG_CHARACTERS else None
+        while prepared is None:
+            made, before = await asyncio.to_thread(prepare, client), client
+            client = self._presence.choose(session.project_id)
+            prepared = made if client is before else None
+        judgement, new, step = prepared
         level = judgement.verdict.level.value
         if not isinstance(step, Clearance):  # a call that runs without asking is in the record, and on the hot path
             log.info("call judged", tool=new.tool_name, verdict=level, **ids_of(new))
@@ -184,6 +195,21 @@ class ToolExecutor:
             if until_asked and row.status in (ExecutionStatus.PENDING, ExecutionStatus.AWAITING_APPROVAL):
                 return row
             return await watch.follow(row, seconds, until_asked=until_asked)
+
+    def _prepare(
+        self,
+        judgement: Judgement,
+        tool_params: Mapping[str, Any],
+        session: SessionRow,
+        caller: Caller,
+        machine: Machine,
+        client: ConnectedClient | None,
+    ) -> tuple[Judgement, NewExecution, Step]:
+        """The record of a call and its first step. Masking a long call takes long, so this may run in a thread."""
+        if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
+            judgement = without_inspection(judgement)
+        step = self._first_step(judgement, caller.mode, machine, client)
+        return judgement, _new_execution(judgement, tool_params, session, caller), step
 
     async def agent_session(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
@@ -335,6 +361,12 @@ class ToolExecutor:
             if client is not None and client_id not in looking:
                 await self._inspect_waiting(client, looking)
         return upcoming, LONGEST_NAP_SECONDS if spared == frozenset() else LOOK_AGAIN_SECONDS
+
+
+def _size(params: JsonObject | None) -> int:
+    """Characters in the texts of a call, and in its arguments."""
+    texts: list[Any] = [] if params is None else [*params.values(), *params.get("args", ())]
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
@@ -490,7 +522,7 @@ def _begin(
         check_claim(transaction, new.run_id, new.fence)
     with Ledger(transaction, new.project_id) as ledger:
         if isinstance(step, Question) or (isinstance(step, Inspect) and step.unless_answered):
-            step = standing_answer(ledger, new, new.digest, {}) or step
+            step = standing_answer(ledger, new, {}) or step
         match step:
             case Refusal(error, error_type):
                 return transitions.insert_refused(ledger, new, error, error_type)

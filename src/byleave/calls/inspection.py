@@ -205,9 +205,7 @@ def _ask_after_inspection(
         actor = f"client:{execution.client_id}"
         ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
     execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
-    # A script with other content is another call; a write stays the same whatever it would replace.
-    same = execution.digest if execution.tool_name == "write_file" else digest
-    match standing_answer(ledger, execution, same, bound):
+    match standing_answer(ledger, execution, bound):
         case Refusal() as refusal:
             return _fail(ledger, execution, "server", refusal)
         case Clearance(by):

@@ -29,6 +29,7 @@ from .transitions import ExecutionRow, execution_row
 DEADLINE = "server:deadline"
 """Actor in the audit chain of what ended because its time was up."""
 APPROVAL_COLUMNS = columns(ApprovalRow)
+MOST_REFUSALS = 100
 TEXT_SECONDS = 24 * 3600
 """Time that a replaced text is kept."""
 MAX_TEXT_CHARACTERS = 32 * 1024 * 1024
@@ -297,19 +298,21 @@ def count_pending(transaction: Transaction, user_id: str) -> int:
     return row["waiting"] if row else 0
 
 
-def count_refusals(
-    transaction: Transaction, session_id: str, digest: str, *, since: str, agent_id: str | None = None
-) -> int:
-    """Number of times a person refused this call in a session. `agent_id`: count only this agent's."""
-    # A write is the same call whatever it would replace: compare its own digest, not that of the question.
-    row = transaction.execute(
-        "SELECT count(*) AS refusals FROM approvals AS a WHERE a.session_id = :session_id AND a.status = 'rejected' "
-        "AND a.decided_at > :since AND (:agent_id IS NULL OR a.agent_id = :agent_id) "
-        "AND (a.digest = :digest OR EXISTS (SELECT 1 FROM tool_executions AS x WHERE x.approval_id = a.id "
-        "AND x.tool_name = 'write_file' AND x.request_digest = :digest))",
-        {"session_id": session_id, "digest": digest, "agent_id": agent_id, "since": since},
-    ).fetchone()
-    return row["refusals"] if row else 0
+def refused_calls(
+    transaction: Transaction, session_id: str, tool_name: str, *, since: str, agent_id: str | None = None
+) -> list[tuple[str, JsonObject, dict[str, str]]]:
+    """The calls of a tool that a person refused in a session: the question, parameters as recorded, and bound files.
+
+    `agent_id`: only this agent's. Newest first, and no more than anybody refuses in an hour.
+    """
+    rows = transaction.execute(
+        "SELECT a.id, x.tool_params, x.bound FROM approvals AS a JOIN tool_executions AS x ON x.approval_id = a.id "
+        "WHERE a.session_id = :session_id AND a.status = 'rejected' AND a.decided_at > :since "
+        "AND (:agent_id IS NULL OR a.agent_id = :agent_id) AND x.tool_name = :tool_name "
+        "ORDER BY a.decided_at DESC, a.id LIMIT :most",
+        {"session_id": session_id, "tool_name": tool_name, "agent_id": agent_id, "since": since, "most": MOST_REFUSALS},
+    ).fetchall()
+    return [(row["id"], json.loads(row["tool_params"]), json.loads(row["bound"] or "{}")) for row in rows]
 
 
 def last_code_review(transaction: Transaction, project_id: str) -> str:

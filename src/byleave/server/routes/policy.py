@@ -22,7 +22,6 @@ from byleave.gate import Gate, Judgement, declared_layers, describe, mask_text, 
 from byleave.gate.commands.calls import call_of
 from byleave.gate.policy.policy import Decider, decider
 from byleave.gate.text.secrets import WITHHELD
-from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.overview import (
     CheckAnswer,
@@ -37,7 +36,7 @@ from byleave.protocol.overview import (
 from byleave.protocol.states import AgentMode, ErrorType
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
-from byleave.protocol.wire import JsonObject
+from byleave.protocol.wire import JsonObject, plain_json
 from byleave.server.dependencies import Executor, Parts, Person, Project, StrictRoute, check_client
 from byleave.server.problems import problems
 from byleave.server.services import Services
@@ -174,8 +173,7 @@ async def _in_session(
         network=verdict.network,
         bound=bound,
     )
-    digest = call_digest(name, params, session.project_id, bound)
-    match await foresee_answer(parts.store, session, digest, asked):
+    match await foresee_answer(parts.store, session, plain_json(shown_params(name, params)), asked):
         case Refusal() as refusal:
             return Outcome(CheckDecision.REFUSED, refusal.error, "session.refused", None)
         case GrantRow() as grant:

@@ -92,6 +92,15 @@ async def test_a_malformed_call_with_much_in_it_does_not_stop_the_server(
     assert "left_out" in json.loads(row.tool_params)
 
 
+@pytest.mark.promise("W3", "W4")
+@pytest.mark.parametrize("args", [["https://a:b@c/" * 8900, "a.txt"], ["a" * 10_000_000]])
+async def test_a_call_with_long_arguments_does_not_stop_the_server(desk: Desk, args: list[str]) -> None:
+    began = time.thread_time()
+    row = await desk.executor.call("execute_command", {"command": "grep", "args": args}, desk.session, until_asked=True)
+    assert time.thread_time() - began < 0.2
+    assert len(row.tool_params) < 1_000_000
+
+
 @pytest.mark.promise("W3", "W11")
 @pytest.mark.parametrize(
     "report",

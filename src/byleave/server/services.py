@@ -19,7 +19,7 @@ from byleave.bus import Bus, MemoryBus
 from byleave.calls.approvals import ApprovalManager
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import Machines, Presence
-from byleave.calls.observer import Observer
+from byleave.calls.spans import Observer
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
 from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo

@@ -5,8 +5,8 @@ leads out, a pipe or a device is never read. The file that a write would replace
 if no write could replace it, and only then opened, by the same descriptor. The reported path is the real one, after all
 links. `inspect` and `inspect_write` never raise: if they cannot look, they say why.
 
-`check_bound` compares the file to be replaced on open descriptors, never by name. Nothing here decides, runs or writes
-anything.
+`check_bound` compares the file to be replaced on open descriptors, never by name. `refuse_irreplaceable` holds for the
+look and for the write itself. Nothing here runs or writes anything.
 """
 
 import errno

@@ -5,8 +5,9 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protected_names import PROTECTED
+from byleave.workspace.sandbox.sandbox import Sandbox, Withheld
 from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.lines import understood
@@ -401,6 +403,30 @@ async def test_limits_are_set(workspace: Workspace, monkeypatch: pytest.MonkeyPa
     script = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
     assert (await _python(workspace, script)).stdout == "256 0\n"
     assert (await _python(workspace, "x = bytearray(6 * 1024**3)")).exit_code == 1
+
+
+@pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox, partial(NoSandbox, reason="x")])
+@pytest.mark.parametrize("from_outside", [True, False])
+async def test_command_nobody_was_asked_about_gets_less_memory(
+    place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox], from_outside: bool
+) -> None:
+    monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: from_outside)
+    sandbox, found = backend(place.root), list[str]()
+    for only_reads in (True, False):
+        keeper = OutputKeeper(65536)
+        with sandbox.launch(["/bin/bash", "-c", "ulimit -d"], withheld=Withheld(only_reads=only_reads)) as launch:
+            await run_process(launch, keeper, seconds=20)
+        found.append(keeper.captured().stdout.strip())
+    assert found == [str(512 * 1024), str(4 * 1024**2)]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_reading_command_cannot_take_gigabytes(workspace: Workspace, place: Place, asked: bool) -> None:
+    place.file("a.txt", "b\na\n")
+    params = {"command": "sort", "args": ["--parallel=10000000", "a.txt"]}
+    result = await workspace.run("execute_command", params, asked=asked)
+    assert isinstance(result, ExecuteCommandResult)
+    assert (result.exit_code, "memory" in result.stderr) == (2, True)
 
 
 async def test_command_cannot_reach_the_status_pipe(workspace: Workspace) -> None:

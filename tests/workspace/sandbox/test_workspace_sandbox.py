@@ -85,24 +85,39 @@ async def test_of_optional_packages_only_those_of_programs_are_there(
     assert (await _python(workspace, script)).stdout == "[]\n"
 
 
-async def test_settings_beside_a_toolchain_are_not_there(
-    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox])
+async def test_only_what_a_toolchain_needs_is_readable(
+    place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox]
 ) -> None:
-    tools = place.outside / "node"
-    for name in ("etc/npmrc", "lib/code.js"):
-        (tools / name).parent.mkdir(parents=True)
+    tools = place.outside / "conda"
+    needed = ["bin/tool", "include/a.h", "lib/code.js", "share/a.txt", "ssl/cacert.pem"]
+    beside = [".condarc", "conda-meta/state", "envs/other/.env", "etc/npmrc", "pkgs/x/y", "ssl/private/key.pem"]
+    for name in (*needed, *beside):
+        (tools / name).parent.mkdir(parents=True, exist_ok=True)
         (tools / name).write_text("needle")
+    (tools / "lib64").symlink_to("lib")
+    (tools / "libexec").symlink_to(place.outside)  # with secret.txt
     chains = (*programs_module.usable_toolchains(place.root), programs_module.Toolchain(tools, tools / "bin"))
-    monkeypatch.setattr(bubblewrap_module, "usable_toolchains", lambda root: chains)
-    script = f"import os; print(os.listdir({str(tools / 'etc')!r}), os.listdir({str(tools / 'lib')!r}))"
-    assert (await _python(workspace, script)).stdout == "[] ['code.js']\n"
+    for module in (bubblewrap_module, landlock_module):
+        monkeypatch.setattr(module, "usable_toolchains", lambda root: chains)
+    script = "import sys\nfor path in sys.argv[1:]:\n    try: print(path if open(path).read() else '')\n"
+    script += "    except OSError: pass\n"
+    paths = [*needed, "lib64/code.js", *beside, "libexec/secret.txt"]
+    keeper, sandbox = OutputKeeper(65536), backend(place.root)
+    python = programs_module.find_program("python", place.root)
+    with sandbox.launch([python, "-c", script, *(f"{tools}/{path}" for path in paths)]) as launch:
+        await run_process(launch, keeper, seconds=20)
+    assert keeper.captured().stdout.split() == [f"{tools}/{path}" for path in (*needed, "lib64/code.js")]
 
 
 def test_package_that_a_program_leads_into_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "node").symlink_to("/opt/node-22/bin/node")
     (tmp_path / "odd").symlink_to("/opt/alone")
+    (tmp_path / "conda").symlink_to("/opt/conda/bin/conda")
     (tmp_path / "ls").symlink_to("/usr/bin/ls")
     monkeypatch.setattr(programs_module, "SYSTEM_DIRECTORIES", (str(tmp_path), str(tmp_path / "missing")))
+    conda = programs_module.Toolchain(Path("/opt/conda"), Path("/opt/conda/bin"))
+    monkeypatch.setattr(programs_module, "toolchains", lambda: (conda,))
     assert programs_module.optional_packages.__wrapped__() == ("/opt/node-22",)
 
 

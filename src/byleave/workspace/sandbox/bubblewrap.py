@@ -401,7 +401,7 @@ def _system_arguments(root: Path, packages: Sequence[str], chains: Sequence[Tool
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
     for chain in chains:
         if not chain.prefix.is_relative_to("/usr"):
-            arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix), *_hidden(f"{chain.prefix}/etc")]
+            arguments += [argument for path in chain.parts for argument in ("--ro-bind-try", path, path)]
     return arguments
 
 

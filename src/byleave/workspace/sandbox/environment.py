@@ -142,12 +142,29 @@ _SPELLINGS = {"python": ("python", "python3"), "python3": ("python", "python3")}
 _PACKAGES = {"locate": "plocate", "python": "python3", "node": "nodejs", "rg": "ripgrep"}
 
 
+# Beside these, conda keeps other environments and settings, and npm its registry tokens. The last two: a Python
+# framework of macOS.
+_NEEDED = (
+    *("bin", "include", "lib", "lib32", "lib64", "libexec", "share", "ssl/cacert.pem", "ssl/cert.pem"),
+    *("Python", "Resources"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A directory with programs outside the system's own: `prefix` is made readable, `programs` is searched."""
+    """A directory with programs outside the system's own: `parts` are made readable, `programs` is searched."""
 
     prefix: Path
     programs: Path
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The existing paths in `prefix` that its programs need; no link that leads out of it."""
+        paths = (f"{self.prefix}/{name}" for name in _NEEDED)
+        return tuple(path for path in paths if os.path.exists(path) and self._holds(os.path.realpath(path)))
+
+    def _holds(self, real: str) -> bool:
+        return real.startswith(f"{os.path.realpath(self.prefix)}/")
 
 
 @lru_cache(maxsize=1)
@@ -182,10 +199,14 @@ def _is_bare(prefix: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def optional_packages() -> tuple[str, ...]:
-    """Directories in /opt that system programs link into; commands may read nothing else there."""
+    """Directories in /opt that system programs link into; commands may read nothing else there.
+
+    A toolchain is none of them: only its parts are readable.
+    """
     links = (entry.path for place in SYSTEM_DIRECTORIES for entry in _entries(place) if entry.is_symlink())
     targets = (os.path.realpath(link).split("/") for link in links)
-    return tuple(sorted({"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}))
+    packages = {"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}
+    return tuple(sorted(packages - {str(chain.prefix) for chain in toolchains()}))
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:

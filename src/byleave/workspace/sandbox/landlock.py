@@ -235,7 +235,8 @@ class LandlockSandbox:
         }
 
     def _system_rules(self, *, network: bool) -> Generator[tuple[str, int]]:
-        for path in (*_SYSTEM, *optional_packages(), *(str(chain.prefix) for chain in usable_toolchains(self._root))):
+        toolchains = (path for chain in usable_toolchains(self._root) for path in chain.parts)
+        for path in (*_SYSTEM, *optional_packages(), *toolchains):
             yield path, _USE
         for name in (*ETC_DIRECTORIES, *ETC_FILES, *(ETC_FOR_NETWORK if network else ())):
             yield f"/etc/{name}", _LOOK

@@ -231,6 +231,22 @@ async def test_nobody_is_asked_about_a_script_where_there_is_no_package(workspac
     assert "There is no 'package.json'" in str((await inspected(workspace, "npm", *args)).problem)
 
 
+@pytest.mark.parametrize("args", [["install"], ["ci"], ["i", "--save-dev"], ["clean-install", "--omit=dev"], ["cit"]])
+async def test_nobody_is_asked_about_an_install_where_there_is_no_package(
+    workspace: Workspace, place: Place, args: list[str]
+) -> None:
+    assert "There is no 'package.json'" in str((await inspected(workspace, "npm", *args)).problem)
+    assert "There is no 'app/package.json'" in str((await inspected(workspace, "npm", "--prefix=app", *args)).problem)
+    place.file("package.json", "{}")
+    assert (await inspected(workspace, "npm", *args)).problem is None
+
+
+@pytest.mark.parametrize("args", [["install", "lodash"], ["--prefix=app", "i", "lodash"], ["init", "-y"], ["update"]])
+async def test_what_makes_a_package_is_asked_about_where_there_is_none(workspace: Workspace, args: list[str]) -> None:
+    inspection = await inspected(workspace, "npm", *args)
+    assert (inspection.problem, inspection.files[0].sha256) == (None, "missing")
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"scripts": 1}', '{"scripts": {"test": ["a"]}}', "[" * 100_000])
 async def test_a_package_that_is_none_is_shown_as_it_is(workspace: Workspace, place: Place, content: str) -> None:
     place.file("package.json", content)

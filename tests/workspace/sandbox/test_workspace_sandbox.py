@@ -478,6 +478,23 @@ def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monke
     )
 
 
+@pytest.mark.parametrize("fails", ["subprocess.Popen", "os.memfd_create", "os.pidfd_open", "os.pipe"])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_sandbox_that_found_no_descriptor_is_tried_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, fails: str, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    bubblewrap_module._takes_descriptors.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(backends_module, "git_files", lambda root: {".gitconfig": ""})
+        patch.setattr(fails, fail)
+        with pytest.raises(ToolFailure, match="could not be tried: Too many open files"):
+            workspace.sandbox.isolation()
+    assert workspace.isolation.backend == "bwrap"
+
+
 def test_probe_really_runs_something(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = BubblewrapSandbox(place.root)
     assert sandbox.probe() is None

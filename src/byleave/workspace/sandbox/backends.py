@@ -17,7 +17,7 @@ from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.settings import SandboxName
 
 from .bubblewrap import working_sandbox
-from .environment import clean_environment, find_program, git_files, own_home
+from .environment import clean_environment, find_program, git_files, lacks_descriptors, own_home
 from .sandbox import (
     NO_FILES,
     NOTHING_WITHHELD,
@@ -128,7 +128,22 @@ def sandboxes() -> dict[SandboxName, Make]:
 
 
 def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
-    """The strongest sandbox that works here, or the one wanted and no other."""
+    """The strongest sandbox that works here, or the one wanted and no other.
+
+    ToolFailure if no files could be opened to try one: ask again later.
+    """
+    try:
+        return _choose(root, wanted)
+    except OSError as error:
+        if not lacks_descriptors(error):
+            raise
+        raise ToolFailure(
+            f"Which sandbox works here could not be tried: {error.strerror}. Nothing was run.",
+            hint="end other programs, or raise the limit of open files (ulimit -n), and try again",
+        ) from error
+
+
+def _choose(root: Path, wanted: SandboxName) -> Sandbox:
     files = git_files(root)
     reasons: list[str] = []
     for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):

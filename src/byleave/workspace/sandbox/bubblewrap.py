@@ -31,6 +31,7 @@ from .environment import (
     clean_environment,
     command_user,
     find_program,
+    lacks_descriptors,
     limited_group,
     optional_packages,
     pids_group,
@@ -358,7 +359,9 @@ def _takes_descriptors(bwrap: str) -> bool:
         tried = subprocess.run(
             argv, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[fd], env={}, timeout=10, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if lacks_descriptors(error):
+            raise
         return False
     finally:
         os.close(fd)

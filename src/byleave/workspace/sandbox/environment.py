@@ -43,6 +43,24 @@ _OURS = "byleave-"
 _JOIN = 'echo $$ > "$0" && exec "$@"'
 
 
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def lacks_descriptors(error: BaseException) -> bool:
+    """True if no more files could be opened. That passes, so no lasting answer may come from it."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS
+
+
+@contextmanager
+def _suppress_lasting() -> Generator[None]:
+    """Suppress an OSError, except one that passes."""
+    try:
+        yield
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise
+
+
 @dataclass(frozen=True, slots=True)
 class CommandUser:
     """A user that is not root."""
@@ -95,7 +113,7 @@ def pids_group() -> Path | None:
     """The control group in which root may create groups that limit processes; None if there is none."""
     if os.geteuid() != 0:
         return None
-    with suppress(OSError):
+    with _suppress_lasting():
         if (_CGROUPS / "pids").is_dir():
             base = _CGROUPS / "pids"
         elif "pids" in (_CGROUPS / "cgroup.subtree_control").read_text("ascii").split():
@@ -172,7 +190,7 @@ def toolchains() -> tuple[Toolchain, ...]:
     """Toolchains of this machine that its user, and nobody else, could have changed."""
     prefixes = [Path(sys.base_prefix).resolve()]
     nodes = Path.home() / ".nvm" / "versions" / "node"
-    with suppress(OSError):  # there are none, or HOME is somebody else's
+    with _suppress_lasting():  # there are none, or HOME is somebody else's
         prefixes.extend(sorted(nodes.iterdir(), key=_version)[-1:])
     found = [Toolchain(prefix, prefix / "bin") for prefix in prefixes if _is_ours(prefix / "bin") and _is_bare(prefix)]
     return tuple(chain for chain in found if str(chain.programs) not in SYSTEM_DIRECTORIES)
@@ -210,11 +228,9 @@ def optional_packages() -> tuple[str, ...]:
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except OSError:
-        return []
+    with _suppress_lasting(), os.scandir(directory) as entries:
+        return list(entries)
+    return []
 
 
 def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:

@@ -25,7 +25,7 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, WireModel
 
-from .environment import find_program
+from .environment import find_program, lacks_descriptors
 
 # Not all of /etc: a command that runs as root could read /etc/shadow and keys.
 ETC_FILES = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
@@ -285,6 +285,8 @@ def tried_out(launching: AbstractContextManager[Launch], name: str) -> str | Non
             finally:
                 process.kill()
     except (OSError, subprocess.TimeoutExpired) as error:
+        if lacks_descriptors(error):
+            raise
         return f"{name} did not start: {error}"
     if process.returncode == 0:
         return None

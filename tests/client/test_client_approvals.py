@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from byleave.client.approvals import UNCONFIRMED, Answer, ApprovalDesk, Question
+from byleave.client.approvals import CLOSED_HERE, TIME_IS_UP, UNCONFIRMED, Answer, ApprovalDesk, Question
 from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
 from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
@@ -88,7 +88,7 @@ async def test_an_answer_is_posted_with_the_digest_that_was_shown(
     prompt.answers.put_nowait(Answer(allow=False, reason="not now"))
     await until(lambda: not desk.pending)
     assert link.decisions == [("approval_1", "approved", "e" * 64), ("approval_2", "rejected", "not now")]
-    assert [past.status.value for past in desk.history] == ["approved", "rejected"]
+    assert [past.status for past in desk.history] == ["approved", "rejected"]
     assert prompt.said == ["Allowed by you.", "Denied by you."]
     desk.request(request_event("approval_1"))
     assert desk.pending == []
@@ -115,10 +115,26 @@ async def test_silence_ends_a_question_without_an_answer(
     desk.request(request_event("approval_2", risk_level=RiskLevel.HIGH))
     await until(lambda: not desk.pending)
     await until(lambda: bool(prompt.closed))
-    assert [past.status for past in desk.history] == [ApprovalStatus.TIMEOUT] * 2
-    assert prompt.closed[0] == "Nobody answered in time; nothing was run."
+    assert [past.status for past in desk.history] == [None] * 2
+    assert prompt.closed[0] == f"{TIME_IS_UP} {CLOSED_HERE}"
+    assert "nothing" not in prompt.closed[0]
     assert link.decisions == []
     await desk.close()
+
+
+@pytest.mark.promise("C4", "C10")
+async def test_only_the_server_says_that_nothing_was_run(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: MakeRequest
+) -> None:
+    event: ApprovalRequested = request_event("approval_1")
+    desk.request(event, server_ahead=299.99)
+    await until(lambda: bool(prompt.closed))
+    desk.request(request_event("approval_2"))
+    await until(lambda: len(prompt.asked) == 2)
+    desk.decided(decided("approval_2", ApprovalStatus.TIMEOUT, None))
+    await until(lambda: len(prompt.closed) == 2)
+    assert prompt.closed == [TIME_IS_UP, "Nobody answered in time; nothing was run."]
+    assert [past.status for past in desk.history] == [None, ApprovalStatus.TIMEOUT]
 
 
 @pytest.mark.promise("C4", "C6")
@@ -258,7 +274,8 @@ async def test_a_closing_client_says_that_an_answer_did_not_arrive(
     ("error", "status"),
     [
         (ConflictError("Somebody was faster.", state="rejected"), ApprovalStatus.REJECTED),
-        (ConflictError("Somebody was faster.", state="executing"), ApprovalStatus.CANCELLED),
+        (ConflictError("It was withdrawn.", state="cancelled"), ApprovalStatus.CANCELLED),
+        (ConflictError("It ran out of time.", state="TIMEOUT"), ApprovalStatus.TIMEOUT),
         (CallerError("Another digest waits."), ApprovalStatus.CANCELLED),
     ],
 )
@@ -275,7 +292,25 @@ async def test_an_answer_too_late_is_told_what_holds(
     prompt.answers.put_nowait(Answer(allow=True))
     await until(lambda: not desk.pending)
     assert [past.status for past in desk.history] == [status]
+    assert desk.history[0].decided_by == ("somebody faster" if status is ApprovalStatus.REJECTED else None)
     assert len(prompt.said) == 1
+
+
+@pytest.mark.promise("C4", "G8")
+@pytest.mark.parametrize("state", ["full", "pending", "unknown", ""])
+async def test_a_question_that_still_waits_is_asked_again(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest, state: str
+) -> None:
+    link.failures = [ConflictError("This session has 200 grants already.", state=state, hint="Revoke some.")]
+    desk.request(request_event("approval_1"))
+    prompt.answers.put_nowait(Answer(allow=True, scope=ApprovalScope.CLASS, terms=GrantTerms(rule=SRC)))
+    await until(lambda: prompt.asked == ["approval_1", "approval_1"])
+    assert len(prompt.said) == 1
+    assert prompt.said[0].startswith("Your answer was not taken: This session has 200 grants already.")
+    assert desk.history == []
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    assert [decision[:2] for decision in link.decisions] == [("approval_1", "approved")]
 
 
 async def test_a_token_that_may_not_approve_leaves_the_question_open(
@@ -301,8 +336,20 @@ async def test_no_answer_and_closing_post_nothing(
     await until(lambda: len(prompt.asked) == 2)
     await desk.close()
     assert desk.pending == []
-    assert [past.status for past in desk.history] == [ApprovalStatus.REJECTED] * 2
+    assert [past.status for past in desk.history] == [None] * 2
+    assert desk._pending == {}
     assert link.decisions == []
+
+
+@pytest.mark.promise("C8")
+async def test_a_closing_client_says_that_others_may_still_answer(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: MakeRequest
+) -> None:
+    desk.request(request_event("approval_1"))
+    await until(lambda: bool(prompt.asked))
+    closed = next(iter(desk._pending.values())).question.closed
+    await desk.close()
+    assert closed.result() == CLOSED_HERE
 
 
 async def test_the_servers_list_is_the_truth(

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
@@ -332,6 +334,28 @@ async def test_a_client_needs_a_token(server: StubServer, tmp_path: Path, root: 
     save_token(settings.home, "stored.token.x")
     async with connect_client(settings, PROJECT, root) as connection:
         assert connection.api._headers["Authorization"] == "Bearer stored.token.x"
+
+
+FEW_FILES = """
+import asyncio, resource, sys
+from pathlib import Path
+from pydantic import SecretStr
+from byleave.client.connection import connect_client
+from byleave.settings import ClientSettings
+
+async def main():
+    settings = ClientSettings(home=Path(sys.argv[1]), token=SecretStr("a.b.c"))
+    async with connect_client(settings, "project_1", sys.argv[2]):
+        print(resource.getrlimit(resource.RLIMIT_NOFILE))
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
+asyncio.run(main())
+"""
+
+
+def test_a_client_may_open_all_the_files_the_system_allows(tmp_path: Path, root: Path) -> None:
+    argv = [sys.executable, "-c", FEW_FILES, str(tmp_path / "home"), str(root)]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "(300, 300)\n"
 
 
 @pytest.mark.promise("G2")

@@ -783,7 +783,7 @@ async def test_dispose_ends_everything_and_reports_it(
         "exec_2": "cancelled",
     }
     assert (handler.active, handler.queued, handler.pending_approvals) == ([], [], [])
-    assert [past.status for past in handler.approval_history] == [ApprovalStatus.REJECTED]
+    assert [past.status for past in handler.approval_history] == [None]
     assert link.decisions == []
     assert not (root / "b.txt").exists()
     handler.handle_tool_execution_signal(signal("exec_3"))

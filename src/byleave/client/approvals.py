@@ -76,6 +76,11 @@ class ApprovalPrompt(Protocol):
 
 HISTORY = 200
 TRY_AGAIN_SECONDS = 15.0
+_CLOCK_SECONDS = 0.1
+"""Two times computed one after the other differ by less."""
+CLOSED_HERE = "This question is closed here. It may still be answered elsewhere."
+TIME_IS_UP = "Nobody answered here in time."
+_ENDED = {status.value: status for status in ApprovalStatus if status is not ApprovalStatus.PENDING}
 UNCONFIRMED = "The server did not confirm your answer before the question ended. `byleave history` shows if it ran."
 
 
@@ -85,7 +90,8 @@ class PastApproval:
 
     approval_id: str
     tool_name: str
-    status: ApprovalStatus
+    status: ApprovalStatus | None
+    """What the server said; None if the question only closed here."""
     decided_by: str | None
     timestamp: str
 
@@ -97,6 +103,8 @@ class PendingApproval:
     event: ApprovalRequested
     timer: asyncio.TimerHandle
     question: Question
+    deadline: float
+    """The server's, on the loop's clock; the question may close here before."""
     answer: Answer | None = None
     """Answer given here, but not yet delivered."""
     asked: bool = False
@@ -137,7 +145,9 @@ class ApprovalDesk:
         seconds = self._seconds(event, server_ahead)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(max(seconds, 0.0), self._expire, event.approval_id)
-        self._pending[event.approval_id] = PendingApproval(event, timer, self._question(event, loop.time() + seconds))
+        question = self._question(event, loop.time() + seconds)
+        deadline = loop.time() + self._server_seconds(event, server_ahead)
+        self._pending[event.approval_id] = PendingApproval(event, timer, question, deadline)
         log.info("approval requested", approval_id=event.approval_id, tool=event.tool_name, risk=event.risk_level.value)
         self._ask_soon()
 
@@ -169,7 +179,7 @@ class ApprovalDesk:
     async def close(self) -> None:
         """Cancel the timers and close all questions here; they stay open for others. Nothing is approved."""
         for approval_id in list(self._pending):
-            self._end(approval_id, ApprovalStatus.REJECTED, None)
+            self._close_here(approval_id, CLOSED_HERE)
         if self._timer is not None:
             self._timer.cancel()
         await cancel(self._asker)
@@ -183,24 +193,48 @@ class ApprovalDesk:
         HIGH gets twice as long, as on the server.
         """
         limit = self._timeout_seconds * (2 if event.risk_level is RiskLevel.HIGH else 1)
-        left = (moment(event.deadline) - moment(now())).total_seconds() - server_ahead
-        return min(limit, left, event.timeout_seconds)
+        return min(limit, self._server_seconds(event, server_ahead), event.timeout_seconds)
+
+    def _server_seconds(self, event: ApprovalRequested, server_ahead: float) -> float:
+        """Return the seconds until the server's own deadline."""
+        return (moment(event.deadline) - moment(now())).total_seconds() - server_ahead
 
     def _expire(self, approval_id: str) -> None:
-        error = ToolApprovalTimeout("Nobody answered in time; nothing was run.")
-        log.error("approval timed out", approval_id=approval_id, error=error.message)
-        self._end(approval_id, ApprovalStatus.TIMEOUT, None)
+        """Close a question whose time is up: the server's, or this client's own, which may be shorter."""
+        waiting = self._pending.get(approval_id)
+        is_over = waiting is None or asyncio.get_running_loop().time() + _CLOCK_SECONDS >= waiting.deadline
+        told = TIME_IS_UP if is_over else f"{TIME_IS_UP} {CLOSED_HERE}"
+        log.error("approval timed out", approval_id=approval_id, error=ToolApprovalTimeout(told).message)
+        self._close_here(approval_id, told)
+
+    def _close_here(self, approval_id: str, told: str) -> None:
+        """Close a question of which the server has not said how it ended."""
+        waiting = self._forget(approval_id, None, None)
+        if waiting is not None:
+            log.info("approval closed here", approval_id=approval_id)
+            self._tell_closed(waiting, told if waiting.answer is None else UNCONFIRMED)
 
     def _end(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
-        waiting = self._pending.pop(approval_id, None)
+        """End a question as the server said."""
+        waiting = self._forget(approval_id, status, decided_by)
         if waiting is None:
             return
-        waiting.timer.cancel()
-        self._over.append(PastApproval(approval_id, waiting.event.tool_name, status, decided_by, now()))
         log.info("approval ended", approval_id=approval_id, status=status.value, decided_by=decided_by)
         decided = status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED) and decided_by is not None
+        is_known = decided or waiting.answer is None
+        self._tell_closed(waiting, _closing_sentence(status, decided_by) if is_known else UNCONFIRMED)
+
+    def _forget(
+        self, approval_id: str, status: ApprovalStatus | None, decided_by: str | None
+    ) -> PendingApproval | None:
+        waiting = self._pending.pop(approval_id, None)
+        if waiting is not None:
+            waiting.timer.cancel()
+            self._over.append(PastApproval(approval_id, waiting.event.tool_name, status, decided_by, now()))
+        return waiting
+
+    def _tell_closed(self, waiting: PendingApproval, told: str) -> None:
         if not waiting.question.closed.done():
-            told = _closing_sentence(status, decided_by) if decided or waiting.answer is None else UNCONFIRMED
             waiting.question.closed.set_result(told)
         self._say_unconfirmed(waiting)
 
@@ -254,11 +288,7 @@ class ApprovalDesk:
                     if attempt + 1 < self._tries:
                         await asyncio.sleep(pause(attempt))
                 except ConflictError as error:
-                    waiting.answer = None
-                    known = error.state.lower() in list(ApprovalStatus)
-                    status = ApprovalStatus(error.state.lower()) if known else ApprovalStatus.CANCELLED
-                    self._end(approval_id, status, "somebody faster")
-                    self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
+                    self._handle_conflict(waiting, error)
                     return
                 except CallerError as error:
                     log.error("decision not accepted", approval_id=approval_id, error=error.message)
@@ -297,6 +327,20 @@ class ApprovalDesk:
         if answer is None or answer.terms is None or isinstance(error, NotFound):
             self._end_and_say(waiting.event.approval_id, ApprovalStatus.CANCELLED, None)
             return
+        self._ask_again(waiting, error)
+
+    def _handle_conflict(self, waiting: PendingApproval, error: ConflictError) -> None:
+        """End the question if the server says that it ended; else it still waits, so ask again."""
+        waiting.answer = None
+        status = _ENDED.get(error.state.lower())
+        if status is None:
+            self._ask_again(waiting, error)
+            return
+        decided = status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED)
+        self._end(waiting.event.approval_id, status, "somebody faster" if decided else None)
+        self._say(f"Your answer came too late: {error.message.replace('person:', '')}")
+
+    def _ask_again(self, waiting: PendingApproval, error: ByleaveError) -> None:
         self._say(f"Your answer was not taken: {error}")
         waiting.asked = False
         self._ask_soon()

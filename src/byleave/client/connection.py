@@ -12,6 +12,7 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from byleave.descriptors import raise_limit
 from byleave.policy_files import LoadedPolicy, load_policy, machine_gate
 from byleave.protocol.changes import UndoPlan
 from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, UnreachableError
@@ -231,6 +232,7 @@ def connect_client(
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
     if not token:
         raise ConfigurationError("There is no token.", hint=f"set BYLEAVE_TOKEN, or {TOKEN_HINT}")
+    raise_limit()
     rules = load_policy(settings, workspace_dir)
     journal = Journal(client_directory(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve()))
     try:

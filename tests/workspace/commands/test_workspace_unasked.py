@@ -116,6 +116,21 @@ async def test_secret_that_was_put_aside_stays_a_secret(workspace: Workspace, re
     assert "needle" not in (await run(workspace, "git", "grep", "--no-index", "needle")).stdout
 
 
+async def test_file_that_was_put_aside_is_not_executable(workspace: Workspace, place: Place) -> None:
+    script = """
+import os
+os.makedirs("app/.husky")
+for name in ("app/.husky/pre-push", "justfile"):
+    open(name, "w").write("#!/bin/sh\\n")
+    os.chmod(name, 0o755)
+os.symlink("pre-push", "app/.husky/pre-commit")
+"""
+    assert (await run(workspace, "python", "-c", script)).exit_code == 0
+    aside = {path.name.partition(".replaced-")[0]: path for path in place.root.rglob("*.replaced-*")}
+    assert sorted(aside) == ["justfile", "pre-commit", "pre-push"]
+    assert {aside[name].stat().st_mode & 0o777 for name in ("justfile", "pre-push")} == {0o644}
+
+
 async def test_person_who_was_asked_gets_what_the_line_says(workspace: Workspace, repository: Place) -> None:
     repository.file(".env", "needle\n")
     result = await run(workspace, "git", "grep", "--no-index", "needle", asked=True)

@@ -1,6 +1,7 @@
 """What a call would run is looked at before it is asked about, and that is what runs: real sandbox, real races."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -14,13 +15,14 @@ import pytest
 
 from byleave.gate import Gate, UnderstoodCommand, understand
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection
-from byleave.protocol.errors import ToolFailure
+from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace.commands import bound_files as pins_module
-from byleave.workspace.commands.bound_files import HeldFiles
+from byleave.workspace.commands.bound_files import HeldFiles, Holding
 from byleave.workspace.commands.executor import CommandExecutor
 from byleave.workspace.files import inspection as inspection_module
+from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.backends import NoSandbox
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.stopping import DriftedError
@@ -229,6 +231,22 @@ async def test_of_a_package_the_very_scripts_that_would_run_are_shown(
 @pytest.mark.parametrize("args", [["test"], ["run", "build"]])
 async def test_nobody_is_asked_about_a_script_where_there_is_no_package(workspace: Workspace, args: list[str]) -> None:
     assert "There is no 'package.json'" in str((await inspected(workspace, "npm", *args)).problem)
+
+
+@pytest.mark.parametrize("args", [["install"], ["ci"], ["i", "--save-dev"], ["clean-install", "--omit=dev"], ["cit"]])
+async def test_nobody_is_asked_about_an_install_where_there_is_no_package(
+    workspace: Workspace, place: Place, args: list[str]
+) -> None:
+    assert "There is no 'package.json'" in str((await inspected(workspace, "npm", *args)).problem)
+    assert "There is no 'app/package.json'" in str((await inspected(workspace, "npm", "--prefix=app", *args)).problem)
+    place.file("package.json", "{}")
+    assert (await inspected(workspace, "npm", *args)).problem is None
+
+
+@pytest.mark.parametrize("args", [["install", "lodash"], ["--prefix=app", "i", "lodash"], ["init", "-y"], ["update"]])
+async def test_what_makes_a_package_is_asked_about_where_there_is_none(workspace: Workspace, args: list[str]) -> None:
+    inspection = await inspected(workspace, "npm", *args)
+    assert (inspection.problem, inspection.files[0].sha256) == (None, "missing")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"scripts": 1}', '{"scripts": {"test": ["a"]}}', "[" * 100_000])
@@ -776,6 +794,44 @@ async def test_without_a_sandbox_the_file_is_checked_and_watched(place: Place, w
     bare = CommandExecutor(place.root, NoSandbox(place.root, reason="none"), ClientSettings(home=place.root))
     with pytest.raises(ToolFailure, match="cannot be checked"):
         await bare.run(line, 30, bound={"x.py": sha(GOOD)})
+
+
+@pytest.mark.parametrize("flags", [os.O_PATH, os.O_PATH | os.O_DIRECTORY, inspection_module._READ])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.ENOENT, errno.ELOOP])
+async def test_file_that_cannot_be_opened_is_no_changed_file(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch, flags: int, number: int
+) -> None:
+    place.file("x.py", GOOD)
+    opening, paths = PathValidator.open_raw, workspace._paths
+
+    def fail(self: PathValidator, relative: str, wanted: int, mode: int = 0) -> int:
+        if wanted == flags:
+            raise OSError(number, os.strerror(number))
+        return opening(self, relative, wanted, mode)
+
+    holding = Holding(paths, {"x.py": sha(GOOD)}, watch=True, max_bytes=1024)
+    monkeypatch.setattr(PathValidator, "open_raw", fail)
+    try:
+        with pytest.raises(ByleaveError) as caught:
+            holding.take()
+    finally:
+        holding.close()
+    drifts = number in (errno.ENOENT, errno.ELOOP)
+    assert isinstance(caught.value, DriftedError) is drifts
+    assert drifts or ("changed" not in caught.value.message and "othing was run." in caught.value.message)
+    assert number != errno.EMFILE or os.strerror(number) in caught.value.message
+
+
+async def test_copy_of_a_file_that_finds_no_descriptor_is_no_changed_file(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    place.file("x.py", GOOD)
+    monkeypatch.setattr(os, "memfd_create", fail)
+    with pytest.raises(ToolFailure, match=r"Too many open files. Nothing was run\."):
+        await run(workspace, {"x.py": sha(GOOD)}, "python", "x.py")
 
 
 @pytest.mark.parametrize("call_that_fails", ["inotify_init1", "inotify_add_watch"])

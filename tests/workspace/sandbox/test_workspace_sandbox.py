@@ -5,8 +5,9 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
 from byleave.workspace.sandbox.landlock import LandlockSandbox
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protected_names import PROTECTED
+from byleave.workspace.sandbox.sandbox import Sandbox, Withheld
 from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.lines import understood
@@ -83,24 +85,39 @@ async def test_of_optional_packages_only_those_of_programs_are_there(
     assert (await _python(workspace, script)).stdout == "[]\n"
 
 
-async def test_settings_beside_a_toolchain_are_not_there(
-    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox])
+async def test_only_what_a_toolchain_needs_is_readable(
+    place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox]
 ) -> None:
-    tools = place.outside / "node"
-    for name in ("etc/npmrc", "lib/code.js"):
-        (tools / name).parent.mkdir(parents=True)
+    tools = place.outside / "conda"
+    needed = ["bin/tool", "include/a.h", "lib/code.js", "share/a.txt", "ssl/cacert.pem"]
+    beside = [".condarc", "conda-meta/state", "envs/other/.env", "etc/npmrc", "pkgs/x/y", "ssl/private/key.pem"]
+    for name in (*needed, *beside):
+        (tools / name).parent.mkdir(parents=True, exist_ok=True)
         (tools / name).write_text("needle")
+    (tools / "lib64").symlink_to("lib")
+    (tools / "libexec").symlink_to(place.outside)  # with secret.txt
     chains = (*programs_module.usable_toolchains(place.root), programs_module.Toolchain(tools, tools / "bin"))
-    monkeypatch.setattr(bubblewrap_module, "usable_toolchains", lambda root: chains)
-    script = f"import os; print(os.listdir({str(tools / 'etc')!r}), os.listdir({str(tools / 'lib')!r}))"
-    assert (await _python(workspace, script)).stdout == "[] ['code.js']\n"
+    for module in (bubblewrap_module, landlock_module):
+        monkeypatch.setattr(module, "usable_toolchains", lambda root: chains)
+    script = "import sys\nfor path in sys.argv[1:]:\n    try: print(path if open(path).read() else '')\n"
+    script += "    except OSError: pass\n"
+    paths = [*needed, "lib64/code.js", *beside, "libexec/secret.txt"]
+    keeper, sandbox = OutputKeeper(65536), backend(place.root)
+    python = programs_module.find_program("python", place.root)
+    with sandbox.launch([python, "-c", script, *(f"{tools}/{path}" for path in paths)]) as launch:
+        await run_process(launch, keeper, seconds=20)
+    assert keeper.captured().stdout.split() == [f"{tools}/{path}" for path in (*needed, "lib64/code.js")]
 
 
 def test_package_that_a_program_leads_into_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "node").symlink_to("/opt/node-22/bin/node")
     (tmp_path / "odd").symlink_to("/opt/alone")
+    (tmp_path / "conda").symlink_to("/opt/conda/bin/conda")
     (tmp_path / "ls").symlink_to("/usr/bin/ls")
     monkeypatch.setattr(programs_module, "SYSTEM_DIRECTORIES", (str(tmp_path), str(tmp_path / "missing")))
+    conda = programs_module.Toolchain(Path("/opt/conda"), Path("/opt/conda/bin"))
+    monkeypatch.setattr(programs_module, "toolchains", lambda: (conda,))
     assert programs_module.optional_packages.__wrapped__() == ("/opt/node-22",)
 
 
@@ -403,6 +420,30 @@ async def test_limits_are_set(workspace: Workspace, monkeypatch: pytest.MonkeyPa
     assert (await _python(workspace, "x = bytearray(6 * 1024**3)")).exit_code == 1
 
 
+@pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox, partial(NoSandbox, reason="x")])
+@pytest.mark.parametrize("from_outside", [True, False])
+async def test_command_nobody_was_asked_about_gets_less_memory(
+    place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox], from_outside: bool
+) -> None:
+    monkeypatch.setattr(bubblewrap_module, "may_limit", lambda uid: from_outside)
+    sandbox, found = backend(place.root), list[str]()
+    for only_reads in (True, False):
+        keeper = OutputKeeper(65536)
+        with sandbox.launch(["/bin/bash", "-c", "ulimit -d"], withheld=Withheld(only_reads=only_reads)) as launch:
+            await run_process(launch, keeper, seconds=20)
+        found.append(keeper.captured().stdout.strip())
+    assert found == [str(512 * 1024), str(4 * 1024**2)]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_reading_command_cannot_take_gigabytes(workspace: Workspace, place: Place, asked: bool) -> None:
+    place.file("a.txt", "b\na\n")
+    params = {"command": "sort", "args": ["--parallel=10000000", "a.txt"]}
+    result = await workspace.run("execute_command", params, asked=asked)
+    assert isinstance(result, ExecuteCommandResult)
+    assert (result.exit_code, "memory" in result.stderr) == (2, True)
+
+
 async def test_command_cannot_reach_the_status_pipe(workspace: Workspace) -> None:
     result = await _python(workspace, "import os; print(sorted(os.listdir('/proc/self/fd')))")
     assert result.stdout == "['0', '1', '2', '3']\n"  # 3 is the listing itself
@@ -435,6 +476,23 @@ def test_missing_or_broken_sandbox_is_said_and_not_pretended(place: Place, monke
     assert backends_module.choose_sandbox(place.root).isolation().degraded == (
         "bwrap is not installed on this machine. python is not installed on this machine.",
     )
+
+
+@pytest.mark.parametrize("fails", ["subprocess.Popen", "os.memfd_create", "os.pidfd_open", "os.pipe"])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_sandbox_that_found_no_descriptor_is_tried_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, fails: str, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    bubblewrap_module._takes_descriptors.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(backends_module, "git_files", lambda root: {".gitconfig": ""})
+        patch.setattr(fails, fail)
+        with pytest.raises(ToolFailure, match="could not be tried: Too many open files"):
+            workspace.sandbox.isolation()
+    assert workspace.isolation.backend == "bwrap"
 
 
 def test_probe_really_runs_something(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

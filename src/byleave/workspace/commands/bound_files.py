@@ -11,6 +11,7 @@ missing are only checked before the start, as are files that the command itself 
 
 import asyncio
 import ctypes
+import errno
 import os
 import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -19,7 +20,7 @@ from contextlib import asynccontextmanager
 from byleave.protocol.errors import ByleaveError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.workspace.files.inspection import Look, look_at, refuse_stand_in
-from byleave.workspace.paths import PathValidator
+from byleave.workspace.paths import PathValidator, path_error
 from byleave.workspace.sandbox.sandbox import BoundFile
 from byleave.workspace.stopping import MISSING, DriftedError, drifted
 
@@ -31,7 +32,17 @@ _NAMES = 0x40 | 0x80 | 0x100 | 0x200  # moved from, moved to, created, deleted
 _OVERFLOW, _IGNORED, _UNMOUNT = 0x4000, 0x8000, 0x2000
 _ONLY_DIRECTORIES, _ADD = 0x01000000, 0x20000000
 _EVENT = struct.Struct("iIII")
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors that say that the file is not what was shown; any other says nothing about it."""
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _unusable(path: str, error: OSError) -> ByleaveError:
+    """The error for a bound file that cannot be opened or read."""
+    if error.errno in _GONE:
+        return drifted(path)
+    told = path_error(path, error)
+    return type(told)(f"{told.message} Nothing was run.", hint=told.hint)
 
 
 class Holding:
@@ -66,7 +77,11 @@ class Holding:
             try:
                 look = self._take(path)
                 refuse_stand_in(self._paths, look, self._bound)
+            except OSError as error:
+                raise _unusable(path, error) from error
             except ByleaveError as error:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _GONE:
+                    raise _unusable(path, error.__cause__) from error
                 raise DriftedError(f"{error.message} Nothing was run.", hint=error.hint) from error
             if look.sha256 != digest or (digest != MISSING and look.real != before):
                 raise drifted(path)
@@ -74,12 +89,12 @@ class Holding:
     def _real(self, path: str) -> str:
         try:
             fd = self._paths.open_raw(self._paths.relative(path), os.O_PATH)
+            try:
+                return self._paths.real_path(fd)
+            finally:
+                os.close(fd)
         except OSError as error:
-            raise drifted(path) from error
-        try:
-            return self._paths.real_path(fd)
-        finally:
-            os.close(fd)
+            raise _unusable(path, error) from error
 
     def _take(self, path: str) -> Look:
         fd = os.memfd_create("bound", os.MFD_CLOEXEC)
@@ -200,7 +215,7 @@ class _Watch:
             try:
                 directory = self._paths.open_raw("/".join(parts[:index]) or ".", os.O_PATH | os.O_DIRECTORY)
             except OSError as error:
-                raise drifted(path) from error
+                raise _unusable(path, error) from error
             try:
                 watch = self._add(directory)
             finally:

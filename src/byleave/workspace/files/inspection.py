@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from byleave.gate import UnderstoodCommand, cover_key, mask_text, secret_name
 from byleave.gate.commands.scripts import NODE_FILES, UNKNOWN, local_package
+from byleave.gate.commands.tables import all_names
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -166,6 +167,9 @@ class _Call:
         self._runs = command.runs
         self._scripts = command.package_scripts
         self._shows_scripts = self._program == "npm" or self._scripts is not None
+        words = () if command.reading is None else command.reading.operands
+        self._installs_all = self._program == "npm" and len(words) == 1 and words[0] in _npm_installs()
+        """True if it installs what package.json names."""
 
     def refuse_unseen(self, looks: Sequence[Look]) -> None:
         """Refuse a command that would run something that is not among the files."""
@@ -177,6 +181,8 @@ class _Call:
             directory, _, name = look.path.rpartition("/")
             if self._program == "npm" and self._scripts and look.path == "package.json" and look.sha256 == MISSING:
                 raise ToolFailure("There is no 'package.json' in the workspace, so npm has nothing to run.")
+            if self._installs_all and look is looks[0] and look.sha256 == MISSING:
+                raise ToolFailure(f"There is no {look.path!r} in the workspace, so npm has nothing to install.")
             if self._program == "npm" and directory and name == "package.json" and look.sha256 == MISSING:
                 self._refuse_no_package(look)
             if self._program == "npm" and name == ".npmrc":
@@ -251,6 +257,10 @@ class _Call:
         if len(_local_dependencies(package)) > _MAX_NAMED:
             lines.append("Scripts of further packages of the workspace may run too.")
         return lines
+
+
+def _npm_installs() -> tuple[str, ...]:
+    return (*all_names("npm", "install"), *all_names("npm", "ci"))
 
 
 def _refuse_choosing_settings(npmrc: Look) -> None:

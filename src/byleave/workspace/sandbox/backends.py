@@ -17,7 +17,7 @@ from byleave.protocol.errors import ConfigurationError, ToolFailure
 from byleave.settings import SandboxName
 
 from .bubblewrap import working_sandbox
-from .environment import clean_environment, find_program, git_files, own_home
+from .environment import clean_environment, find_program, git_files, lacks_descriptors, own_home
 from .sandbox import (
     NO_FILES,
     NOTHING_WITHHELD,
@@ -28,6 +28,8 @@ from .sandbox import (
     Sandbox,
     Withheld,
     limit_argv,
+    limit_program,
+    limits_of,
     report_unmasked,
 )
 
@@ -77,7 +79,7 @@ class NoSandbox:
         self._root = root
         self._reason = reason
         self._files = files
-        self._limits = limit_argv(root, self._LIMITS)
+        self._prlimit = limit_program(root)
         self._dying = dying_argv(root)
 
     def isolation(self, *, network: bool = False) -> Isolation:
@@ -89,7 +91,7 @@ class NoSandbox:
             net="host",
             pidns=False,
             runs_as="root" if os.geteuid() == 0 else "user",
-            limits=self._LIMITS if self._limits else (),
+            limits=self._LIMITS if self._prlimit else (),
             degraded=(self._reason,),
         )
 
@@ -108,8 +110,9 @@ class NoSandbox:
             for name, content in self._files.items():
                 (home / name).write_text(content, encoding="utf-8")
             env = clean_environment(self._root, str(home)) | {"TMPDIR": str(home), "BYLEAVE_RUN": home.name}
+            limits = {name: value for name, value in limits_of(withheld).items() if name in self._LIMITS}
             yield Launch(
-                argv=[*self._limits, *self._dying, *argv],
+                argv=[*limit_argv(self._prlimit, limits), *self._dying, *argv],
                 env=env,
                 cwd=str(self._root),
                 isolation=report_unmasked(self.isolation(network=network), masked),
@@ -125,7 +128,22 @@ def sandboxes() -> dict[SandboxName, Make]:
 
 
 def choose_sandbox(root: Path, wanted: SandboxName = "auto") -> Sandbox:
-    """The strongest sandbox that works here, or the one wanted and no other."""
+    """The strongest sandbox that works here, or the one wanted and no other.
+
+    ToolFailure if no files could be opened to try one: ask again later.
+    """
+    try:
+        return _choose(root, wanted)
+    except OSError as error:
+        if not lacks_descriptors(error):
+            raise
+        raise ToolFailure(
+            f"Which sandbox works here could not be tried: {error.strerror}. Nothing was run.",
+            hint="end other programs, or raise the limit of open files (ulimit -n), and try again",
+        ) from error
+
+
+def _choose(root: Path, wanted: SandboxName) -> Sandbox:
     files = git_files(root)
     reasons: list[str] = []
     for make in (make for name, make in sandboxes().items() if wanted in ("auto", name)):

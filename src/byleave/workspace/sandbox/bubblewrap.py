@@ -31,6 +31,7 @@ from .environment import (
     clean_environment,
     command_user,
     find_program,
+    lacks_descriptors,
     limited_group,
     optional_packages,
     pids_group,
@@ -50,6 +51,8 @@ from .sandbox import (
     Launch,
     Withheld,
     limit_argv,
+    limit_program,
+    limits_of,
     may_limit,
     memory_files,
     tried_out,
@@ -105,7 +108,7 @@ class BubblewrapSandbox:
         self._environment = clean_environment(root, _HOME)
         packages, chains = optional_packages(), usable_toolchains(root)
         self._holds_back = may_limit(self._runner.uid if self._runner else None)
-        self._limits = [] if self._holds_back else limit_argv(root, tuple(LIMITS))
+        self._prlimit = None if self._holds_back else limit_program(root)
         self._filters = {network: filter_for(network=network) for network in (False, True)}
         if "seccomp" in without:
             self._filters = {False: None, True: None}
@@ -135,7 +138,7 @@ class BubblewrapSandbox:
 
     def _limited(self) -> tuple[str, ...]:
         # The kernel never counts root's processes.
-        limited = self._holds_back or self._limits
+        limited = self._holds_back or self._prlimit
         return (
             *(name for name in LIMITS if limited and not (self._is_root and name == "nproc")),
             *(["pids"] if self._pids_group else []),
@@ -149,7 +152,7 @@ class BubblewrapSandbox:
             )
             if self._pids_group is None:
                 yield "The number of processes is not limited, because commands run as root."
-        if not (self._holds_back or self._limits):
+        if not (self._holds_back or self._prlimit):
             yield "prlimit is not installed: memory, processes and CPU time are not limited."
         for part in sorted(self._without):
             if part != "owner" or self._is_root:
@@ -184,7 +187,8 @@ class BubblewrapSandbox:
                 names = ", ".join(file.path for file in bound_files)
                 mounts.degraded.append(f"Another command still runs, so {names} was checked and watched, not covered.")
             little = not whole and not network and self._needs_little(understood)
-            yield self._prepare(argv, mounts, network, held, bound_files if alone else (), little=little)
+            limits, covers = limits_of(withheld), bound_files if alone else ()
+            yield self._prepare(argv, mounts, network, held, covers, limits, little=little)
 
     @contextmanager
     def _counted(self, *, writes: bool) -> Generator[bool]:
@@ -218,6 +222,7 @@ class BubblewrapSandbox:
         network: bool,
         held: ExitStack,
         bound_files: Sequence[BoundFile],
+        limits: Mapping[str, int],
         *,
         little: bool,
     ) -> Launch:
@@ -232,7 +237,7 @@ class BubblewrapSandbox:
         written = memory_files(held, (*files.values(), *(() if program is None else (program,))))
         settings = {fd: f"{_HOME}/{name}" for fd, name in zip(written, files, strict=False)}
         filters = written[len(files) :]
-        held_back = HeldBack(LIMITS, held, members) if self._holds_back else None
+        held_back = HeldBack(limits, held, members) if self._holds_back else None
         waits = [] if held_back is None else [held_back.fd]
         # Copied into the sandbox: a mount for each costs more.
         copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
@@ -257,7 +262,7 @@ class BubblewrapSandbox:
                 *["--json-status-fd", str(write_end)],
                 *(argument for fd in waits for argument in ("--block-fd", str(fd))),
                 *["--chdir", str(self._root), "--"],
-                *self._limits,
+                *limit_argv(self._prlimit, limits),
                 *argv,
             ],
             env=dict(self._environment),
@@ -355,7 +360,9 @@ def _takes_descriptors(bwrap: str) -> bool:
         tried = subprocess.run(
             argv, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[fd], env={}, timeout=10, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if lacks_descriptors(error):
+            raise
         return False
     finally:
         os.close(fd)
@@ -398,7 +405,7 @@ def _system_arguments(root: Path, packages: Sequence[str], chains: Sequence[Tool
     arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
     for chain in chains:
         if not chain.prefix.is_relative_to("/usr"):
-            arguments += ["--ro-bind-try", str(chain.prefix), str(chain.prefix), *_hidden(f"{chain.prefix}/etc")]
+            arguments += [argument for path in chain.parts for argument in ("--ro-bind-try", path, path)]
     return arguments
 
 

@@ -43,6 +43,24 @@ _OURS = "byleave-"
 _JOIN = 'echo $$ > "$0" && exec "$@"'
 
 
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def lacks_descriptors(error: BaseException) -> bool:
+    """True if no more files could be opened. That passes, so no lasting answer may come from it."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS
+
+
+@contextmanager
+def _suppress_lasting() -> Generator[None]:
+    """Suppress an OSError, except one that passes."""
+    try:
+        yield
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise
+
+
 @dataclass(frozen=True, slots=True)
 class CommandUser:
     """A user that is not root."""
@@ -95,7 +113,7 @@ def pids_group() -> Path | None:
     """The control group in which root may create groups that limit processes; None if there is none."""
     if os.geteuid() != 0:
         return None
-    with suppress(OSError):
+    with _suppress_lasting():
         if (_CGROUPS / "pids").is_dir():
             base = _CGROUPS / "pids"
         elif "pids" in (_CGROUPS / "cgroup.subtree_control").read_text("ascii").split():
@@ -142,12 +160,29 @@ _SPELLINGS = {"python": ("python", "python3"), "python3": ("python", "python3")}
 _PACKAGES = {"locate": "plocate", "python": "python3", "node": "nodejs", "rg": "ripgrep"}
 
 
+# Beside these, conda keeps other environments and settings, and npm its registry tokens. The last two: a Python
+# framework of macOS.
+_NEEDED = (
+    *("bin", "include", "lib", "lib32", "lib64", "libexec", "share", "ssl/cacert.pem", "ssl/cert.pem"),
+    *("Python", "Resources"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A directory with programs outside the system's own: `prefix` is made readable, `programs` is searched."""
+    """A directory with programs outside the system's own: `parts` are made readable, `programs` is searched."""
 
     prefix: Path
     programs: Path
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The existing paths in `prefix` that its programs need; no link that leads out of it."""
+        paths = (f"{self.prefix}/{name}" for name in _NEEDED)
+        return tuple(path for path in paths if os.path.exists(path) and self._holds(os.path.realpath(path)))
+
+    def _holds(self, real: str) -> bool:
+        return real.startswith(f"{os.path.realpath(self.prefix)}/")
 
 
 @lru_cache(maxsize=1)
@@ -155,7 +190,7 @@ def toolchains() -> tuple[Toolchain, ...]:
     """Toolchains of this machine that its user, and nobody else, could have changed."""
     prefixes = [Path(sys.base_prefix).resolve()]
     nodes = Path.home() / ".nvm" / "versions" / "node"
-    with suppress(OSError):  # there are none, or HOME is somebody else's
+    with _suppress_lasting():  # there are none, or HOME is somebody else's
         prefixes.extend(sorted(nodes.iterdir(), key=_version)[-1:])
     found = [Toolchain(prefix, prefix / "bin") for prefix in prefixes if _is_ours(prefix / "bin") and _is_bare(prefix)]
     return tuple(chain for chain in found if str(chain.programs) not in SYSTEM_DIRECTORIES)
@@ -182,18 +217,20 @@ def _is_bare(prefix: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def optional_packages() -> tuple[str, ...]:
-    """Directories in /opt that system programs link into; commands may read nothing else there."""
+    """Directories in /opt that system programs link into; commands may read nothing else there.
+
+    A toolchain is none of them: only its parts are readable.
+    """
     links = (entry.path for place in SYSTEM_DIRECTORIES for entry in _entries(place) if entry.is_symlink())
     targets = (os.path.realpath(link).split("/") for link in links)
-    return tuple(sorted({"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}))
+    packages = {"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}
+    return tuple(sorted(packages - {str(chain.prefix) for chain in toolchains()}))
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except OSError:
-        return []
+    with _suppress_lasting(), os.scandir(directory) as entries:
+        return list(entries)
+    return []
 
 
 def usable_toolchains(workspace: Path) -> tuple[Toolchain, ...]:

@@ -39,6 +39,7 @@ from .sandbox import (
     Isolation,
     Launch,
     Withheld,
+    limits_of,
     memory_files,
     report_unmasked,
     tried_out,
@@ -133,13 +134,13 @@ class LandlockSandbox:
             pidns=False,
             seccomp=True,
             runs_as="root" if self._is_root else "owner" if self._runner else "user",
-            limits=(*self._limits(), *(["pids"] if self._pids_group else [])),
+            limits=(*self._limits(NOTHING_WITHHELD), *(["pids"] if self._pids_group else [])),
             degraded=tuple(self._degraded()),
         )
 
-    def _limits(self) -> dict[str, int]:
+    def _limits(self, withheld: Withheld) -> dict[str, int]:
         # The kernel never counts root's processes.
-        return {name: value for name, value in LIMITS.items() if not (self._is_root and name == "nproc")}
+        return {name: value for name, value in limits_of(withheld).items() if not (self._is_root and name == "nproc")}
 
     def _degraded(self) -> Generator[str]:
         if self._reason:
@@ -186,7 +187,8 @@ class LandlockSandbox:
             read_end, write_end = os.pipe()
             held.callback(os.close, read_end)
             held.callback(os.close, write_end)
-            order = self._order(argv, home, network=network, reads=reads) | {"status": write_end}
+            order = self._order(argv, home, network=network, reads=reads)
+            order |= {"status": write_end, "limits": self._limits(withheld)}
             program, orders = memory_files(held, (_PROGRAM, marshal.dumps(order)))
             yield Launch(
                 argv=[*joins, self._python, "-I", "-S", f"/proc/self/fd/{program}", str(orders)],
@@ -229,12 +231,12 @@ class LandlockSandbox:
                 (str(self._root), _LOOK if reads else _CHANGE),
                 (str(home), _CHANGE),
             ],
-            "limits": self._limits(),
             "filter": self._filters[network, not reads],
         }
 
     def _system_rules(self, *, network: bool) -> Generator[tuple[str, int]]:
-        for path in (*_SYSTEM, *optional_packages(), *(str(chain.prefix) for chain in usable_toolchains(self._root))):
+        toolchains = (path for chain in usable_toolchains(self._root) for path in chain.parts)
+        for path in (*_SYSTEM, *optional_packages(), *toolchains):
             yield path, _USE
         for name in (*ETC_DIRECTORIES, *ETC_FILES, *(ETC_FOR_NETWORK if network else ())):
             yield f"/etc/{name}", _LOOK

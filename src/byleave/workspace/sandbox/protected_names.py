@@ -306,7 +306,7 @@ def put_back(root: str, root_fd: int, link: Link) -> Generator[str]:
 
 
 def put_aside(directory: int, name: str) -> Generator[str]:
-    """Rename the file, if there is one; yields its new name."""
+    """Rename the file, if there is one, and make it not executable; yields its new name."""
     aside = f"{name}.replaced-{secrets.token_hex(4)}"
     with suppress(FileNotFoundError):
         try:
@@ -319,7 +319,20 @@ def put_aside(directory: int, name: str) -> Generator[str]:
                 os.rename(name, aside, src_dir_fd=directory, dst_dir_fd=directory)
             finally:
                 os.chmod(place, mode)
+        with suppress(OSError):  # on a disk that keeps no modes
+            _make_unexecutable(directory, aside)
         yield aside
+
+
+def _make_unexecutable(directory: int, name: str) -> None:
+    """Remove the execute bits of a regular file: some programs run every executable in a directory."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode):
+            os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode) & ~0o111)
+    finally:
+        os.close(fd)
 
 
 def _leads_elsewhere(root: str, link: Link) -> bool:

@@ -15,7 +15,7 @@ import resource
 import select
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 from byleave.protocol.errors import ToolFailure
 from byleave.protocol.wire import JsonObject, WireModel
 
-from .environment import find_program
+from .environment import find_program, lacks_descriptors
 
 # Not all of /etc: a command that runs as root could read /etc/shadow and keys.
 ETC_FILES = ("group", "hosts", "ld.so.cache", "mime.types", "nsswitch.conf", "passwd")
@@ -55,6 +55,8 @@ LIMITS = {
     "cpu": 300,
     "data": 4 * 1024**3,
 }
+_UNASKED_DATA = 512 * 1024**2
+"""Enough for a `diff` of two similar files of 100 MB; a pattern could take any amount."""
 NO_FILES: Mapping[str, str] = MappingProxyType({})
 _WORD = b"go"
 """Two bytes, because bubblewrap reads one twice."""
@@ -143,6 +145,11 @@ class Withheld:
 NOTHING_WITHHELD = Withheld()
 
 
+def limits_of(withheld: Withheld) -> dict[str, int]:
+    """The limits of a command: it gets less memory if it only reads, because nobody was asked about it."""
+    return LIMITS | ({"data": _UNASKED_DATA} if withheld.only_reads else {})
+
+
 class Isolation(WireModel):
     """The isolation that was really applied to a command."""
 
@@ -222,13 +229,16 @@ class Sandbox(Protocol):
         ...
 
 
-def limit_argv(workspace: Path, names: tuple[str, ...]) -> list[str]:
-    """The argv prefix that sets limits from inside; empty if prlimit is missing."""
-    try:
-        prlimit = find_program("prlimit", workspace)
-    except ToolFailure:
-        return []
-    return [prlimit, *(f"--{name}={LIMITS[name]}" for name in names), "--"]
+def limit_program(workspace: Path) -> str | None:
+    """The program that sets limits from inside; None if it is missing."""
+    with suppress(ToolFailure):
+        return find_program("prlimit", workspace)
+    return None
+
+
+def limit_argv(program: str | None, limits: Mapping[str, int]) -> list[str]:
+    """The argv prefix that sets limits from inside; empty without the program."""
+    return [] if program is None else [program, *(f"--{name}={value}" for name, value in limits.items()), "--"]
 
 
 def memory_files(held: ExitStack, contents: Iterable[bytes]) -> list[int]:
@@ -275,6 +285,8 @@ def tried_out(launching: AbstractContextManager[Launch], name: str) -> str | Non
             finally:
                 process.kill()
     except (OSError, subprocess.TimeoutExpired) as error:
+        if lacks_descriptors(error):
+            raise
         return f"{name} did not start: {error}"
     if process.returncode == 0:
         return None

@@ -80,7 +80,7 @@ def profile_for(
 ) -> tuple[Profile, list[str]]:
     """The profile for one command, and the names it protects."""
     profile = Profile()
-    toolchains = [str(chain.prefix) for chain in usable_toolchains(root)]
+    toolchains = [path for chain in usable_toolchains(root) for path in chain.parts]
     profile.allow("file-read*", [*_SYSTEM, *_DEVICES, *toolchains], "SYSTEM")
     profile.allow("file-read*", [str(root), str(private)], "OWN")
     profile.allow("file-write*", [str(private)], "PRIVATE")

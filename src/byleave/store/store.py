@@ -2,8 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -23,8 +22,9 @@ from .machines import Machines, SignIns
 from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date
 from .retention import Retention
 from .runs import Runs
-from .sqlite import SqliteDatabase, begun
+from .sqlite import SqliteDatabase, begun, told_in_words
 from .transitions import Waits
+from .units import OnCommit
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -56,39 +56,23 @@ class Store:
         settings: ServerSettings,
         *,
         seal_keys: tuple[bytes, ...],
-        on_commit: Callable[[str, object | None], None] = lambda topic, fact: None,
-        clock: Callable[[], str] = now,
+        on_commit: OnCommit = lambda topic, fact: None,
+        clock: Callable[[], str] | None = None,
     ) -> "Store":
         """Open the database that the settings name, and migrate it first.
 
-        `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted.
+        `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted. `clock` takes
+        the place of the database's, for tests.
         """
-        path = sqlite_path(settings.database)
-
-        def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
-            connection.row_factory = sqlite3.Row
-            is_covered = revision is not None and revision >= COVERED_SINCE
-            (seal_together if is_covered else adopt)(begun(connection, clock, seal_keys))
-
-        _prepare(path)
-        with told_in_words(path):
-            database = SqliteDatabase(
-                path,
-                durability=settings.durability,
-                on_commit=on_commit,
-                before_commit=write_batch,
-                clock=clock,
-                prepare=lambda: bring_up_to_date(path, take_in),
-                seal_keys=seal_keys,
-            )
+        database = await _open_sqlite(settings, seal_keys, on_commit, clock)
         try:
-            with told_in_words(path):
+            with database.told_in_words():
                 if len(seal_keys) > 1:
                     await database.write(reseal)
                 if await database.read(sealed_value) is None:
                     log.error(
                         "the record was sealed with another secret",
-                        path=str(path),
+                        path=database.name,
                         hint="Start with the secret it was made with (BYLEAVE_SECRET, or the file `secret` in its "
                         "BYLEAVE_HOME), or name that one in BYLEAVE_PREVIOUS_SECRET: what is written without it "
                         "fails `byleave audit verify`.",
@@ -117,22 +101,15 @@ class Store:
         return await self.database.read(sealed_value) is not None
 
     async def check_writable(self) -> None:
-        """Write one page with its old content, to raise any error that keeps the record from being written.
-
-        A damaged page may be any other, so damage that was met once is raised until the next start.
-        """
-        if self.database.damage is not None:
-            raise self.database.damage
-        await self.database.write(
-            lambda transaction: transaction.execute("PRAGMA user_version = 0").rowcount, relaxed=True
-        )
+        """Raise any error that keeps the record from being written."""
+        await self.database.check_writable()
 
     async def close(self) -> None:
         await self.database.close()
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of an SQLite URL; no other database is supported yet."""
+    """The file of an SQLite URL."""
     if not url.startswith(SQLITE_PREFIX) or len(url) == len(SQLITE_PREFIX):
         raise ConfigurationError(
             f"Byleave cannot keep its record in {url.split('://')[0]!r}.",
@@ -141,17 +118,27 @@ def sqlite_path(url: str) -> Path:
     return Path(url.removeprefix(SQLITE_PREFIX))
 
 
-@contextmanager
-def told_in_words(path: Path) -> Generator[None]:
-    """Turn SQLite's error about a record into a ConfigurationError with a hint."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        hint = "It was left as it was. Put back a backup, or begin a new record with another BYLEAVE_HOME."
-        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-            hint = "Free disk space and start again; the record is as it was."
-        raise ConfigurationError(f"The record {str(path)!r} cannot be opened: {error}.", hint=hint) from error
+async def _open_sqlite(
+    settings: ServerSettings, seal_keys: tuple[bytes, ...], on_commit: OnCommit, clock: Callable[[], str] | None
+) -> Database:
+    path, moment = sqlite_path(settings.database), clock or now
+
+    def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
+        connection.row_factory = sqlite3.Row
+        is_covered = revision is not None and revision >= COVERED_SINCE
+        (seal_together if is_covered else adopt)(begun(connection, moment, seal_keys))
+
+    _prepare(path)
+    with told_in_words(path):
+        return SqliteDatabase(
+            path,
+            durability=settings.durability,
+            on_commit=on_commit,
+            before_commit=write_batch,
+            clock=moment,
+            prepare=lambda: bring_up_to_date(path, take_in),
+            seal_keys=seal_keys,
+        )
 
 
 def _prepare(path: Path) -> None:

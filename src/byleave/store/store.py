@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -26,8 +27,12 @@ from .sqlite import SqliteDatabase, begun, told_in_words
 from .transitions import Waits
 from .units import OnCommit
 
+if TYPE_CHECKING:
+    from .postgres import PostgresDatabase
+
 log = structlog.stdlib.get_logger(__name__)
 
+POSTGRES_PREFIXES = ("postgresql://", "postgres://")
 SQLITE_PREFIX = "sqlite:///"
 SQLITE_HEADER = b"SQLite format 3\x00"
 
@@ -64,7 +69,8 @@ class Store:
         `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted. `clock` takes
         the place of the database's, for tests.
         """
-        database = await _open_sqlite(settings, seal_keys, on_commit, clock)
+        open_it = _open_postgres if settings.database.startswith(POSTGRES_PREFIXES) else _open_sqlite
+        database = await open_it(settings, seal_keys, on_commit, clock)
         try:
             with database.told_in_words():
                 if len(seal_keys) > 1:
@@ -85,6 +91,10 @@ class Store:
     @classmethod
     async def inspect(cls, settings: ServerSettings, *, seal_keys: tuple[bytes, ...]) -> "Store":
         """Open for reading only, also while a server has it open."""
+        if settings.database.startswith(POSTGRES_PREFIXES):
+            database = _postgres()(settings.database, seal_keys=seal_keys)
+            await database.open_to_read()
+            return cls(database, settings)
         path = sqlite_path(settings.database)
         if not path.is_file():
             raise ConfigurationError(
@@ -113,7 +123,8 @@ def sqlite_path(url: str) -> Path:
     if not url.startswith(SQLITE_PREFIX) or len(url) == len(SQLITE_PREFIX):
         raise ConfigurationError(
             f"Byleave cannot keep its record in {url.split('://')[0]!r}.",
-            hint="Set BYLEAVE_DATABASE_URL to sqlite:////path/to/byleave.db, or leave it out.",
+            hint="Set BYLEAVE_DATABASE_URL to sqlite:////path/to/byleave.db or postgresql://user@host/database, "
+            "or leave it out.",
         )
     return Path(url.removeprefix(SQLITE_PREFIX))
 
@@ -139,6 +150,39 @@ async def _open_sqlite(
             prepare=lambda: bring_up_to_date(path, take_in),
             seal_keys=seal_keys,
         )
+
+
+async def _open_postgres(
+    settings: ServerSettings, seal_keys: tuple[bytes, ...], on_commit: OnCommit, clock: Callable[[], str] | None
+) -> Database:
+    if settings.retention_mb:
+        raise ConfigurationError(
+            "BYLEAVE_RETENTION_MB works with SQLite only: PostgreSQL does not tell what a record would use without "
+            "its old rows.",
+            hint="Set BYLEAVE_RETENTION_DAYS instead.",
+        )
+    database = _postgres()(
+        settings.database,
+        durability=settings.durability,
+        on_commit=on_commit,
+        before_commit=write_batch,
+        clock=clock,
+        seal_keys=seal_keys,
+    )
+    await database.open(adopt)
+    return database
+
+
+def _postgres() -> "type[PostgresDatabase]":
+    """The other dialect, whose library is an extra."""
+    try:
+        from .postgres import PostgresDatabase
+    except ImportError as error:
+        raise ConfigurationError(
+            f"A record in PostgreSQL needs psycopg, which cannot be loaded: {error}.",
+            hint="Install it: pip install 'byleave[postgres]'.",
+        ) from None
+    return PostgresDatabase
 
 
 def _prepare(path: Path) -> None:

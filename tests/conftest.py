@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from harness import traced
+from harness import postgres, traced
 
 TRACING = traced.started()
 """Started here, before anything of Byleave is loaded: one worker traces that, too."""
@@ -29,6 +29,16 @@ _numbers = itertools.count()
 # A loaded machine is slow; that says nothing about what is tested.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("calm")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Generator[postgres.PostgresServer]:
+    """PostgreSQL for this worker's tests."""
+    reason = postgres.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with postgres.running() as server:
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

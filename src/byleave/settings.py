@@ -79,10 +79,15 @@ class ServerSettings(_Settings):
     """Settings of `byleave serve`."""
 
     database_url: str | None = Field(
-        default=None, description="Where the record lives; left out: SQLite in the state directory."
+        default=None,
+        repr=False,
+        description="Where the record is: `sqlite:////path/to/byleave.db` or `postgresql://USER:PASSWORD@HOST/NAME`. "
+        "Left out: SQLite in the state directory.",
     )
     durability: Literal["full", "normal"] = Field(
-        default="full", description="`normal` may lose the last commits on power loss, never on a crash."
+        default="full",
+        description="`normal` may lose the last commits on power loss, never on a crash of this server; in "
+        "PostgreSQL also when that crashes.",
     )
     retention_days: int = Field(
         default=0,
@@ -94,7 +99,7 @@ class ServerSettings(_Settings):
         default=0,
         ge=0,
         description="Megabytes the record may use before the oldest calls are removed, never those of the last day; "
-        "0 for no limit.",
+        "0 for no limit. With SQLite only.",
     )
     secret: SecretStr | None = Field(default=None, description="Shared secret that signs tokens (HS256).")
     previous_secret: SecretStr | None = Field(

@@ -12,6 +12,7 @@ class ServerOptions(TypedDict, total=False):
     """Fields of `ServerSettings` that some test changes."""
 
     home: Path
+    database_url: str | None
     durability: Literal["full", "normal"]
     retention_days: int
     retention_mb: int

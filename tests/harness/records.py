@@ -1,5 +1,8 @@
-"""A record to test on: a real store on a real file, with a clock the test can turn."""
+"""A record to test on: a real store on a real database, with a clock the test can turn."""
 
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +17,7 @@ from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow, ProjectRow, SessionRow, Store
 from byleave.store.approvals import Question
 from byleave.store.database import Hint
+from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import NewExecution
 
 SEAL_KEYS = (b"seals the records of tests",)
@@ -44,6 +48,42 @@ async def inspected(
     row = await store.executions.load(execution_id)
     assert row is not None
     return await resolve_inspection(store, row, Inspected(question, verdict, digest), client_id=client_id)
+
+
+class Outside:
+    """Somebody else's connection to a record's database, which no foreign key holds back."""
+
+    def __init__(self, connection: Any, mark: str) -> None:
+        self._connection = connection
+        self._mark = mark
+
+    def do(self, sql: str, values: Sequence[object] = ()) -> None:
+        """Execute statements, or one with values for its `?`."""
+        if values:
+            self._connection.execute(sql.replace("?", self._mark), values)
+        elif isinstance(self._connection, sqlite3.Connection):
+            self._connection.executescript(sql)
+        else:
+            self._connection.execute(sql.encode())
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        cursor = self._connection.execute(sql)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@contextmanager
+def outside(records: "Records") -> Generator[Outside]:
+    database = records.store.database
+    if isinstance(database, SqliteDatabase):
+        with closing(sqlite3.connect(database.path)) as connection, connection:
+            yield Outside(connection, "?")
+        return
+    import psycopg
+
+    with psycopg.connect(records.settings.database, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
+        yield Outside(connection, "%s")
 
 
 @dataclass

@@ -1,14 +1,14 @@
 """A real database whose Nth operation fails, for tests that try every N."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from byleave.store.database import Cursor, Transaction
+from byleave.store.database import Cursor, Space, Transaction
 from byleave.store.ledger import write_batch
 from byleave.store.sqlite import SqliteDatabase
 
@@ -37,8 +37,30 @@ class TroubledDatabase:
         self._trouble = trouble
 
     @property
-    def damage(self) -> Exception | None:
-        return self._database.damage
+    def name(self) -> str:
+        return self._database.name
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return self._database.errors
+
+    def shortened(self, column: str, without: Sequence[str]) -> str:
+        return self._database.shortened(column, without)
+
+    def told_in_words(self) -> AbstractContextManager[None]:
+        return self._database.told_in_words()
+
+    async def check(self) -> str | None:
+        return await self._database.check()
+
+    async def check_writable(self) -> None:
+        await self._database.check_writable()
+
+    async def space(self) -> Space:
+        return await self._database.space()
+
+    async def give_back(self, keep_bytes: int) -> int:
+        return await self._database.give_back(keep_bytes)
 
     async def write(self, work: Callable[[Transaction], R], *, relaxed: bool = False, heavy: bool = False) -> R:
         def troubled(transaction: Transaction) -> R:

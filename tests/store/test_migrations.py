@@ -37,6 +37,8 @@ from byleave.store.records import AuditRecord
 from byleave.store.sqlite import begun
 from harness.records import SEAL_KEYS
 
+pytestmark = pytest.mark.sqlite
+
 
 def _objects(path: Path) -> dict[str, object]:
     with closing(sqlite3.connect(path)) as connection:

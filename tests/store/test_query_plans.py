@@ -23,6 +23,8 @@ from byleave.store.grants import NewGrant
 from byleave.store.sqlite import begun
 from harness.records import Records, answer, inspected
 
+pytestmark = pytest.mark.sqlite
+
 GROWS = ("tool_executions", "approvals", "events", "audit", "messages", "runs", "replaced_texts")
 """Tables that are long, with or without retention."""
 

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,7 @@ from byleave.store.executions import HistoryFilter
 from byleave.store.grants import NewGrant
 from byleave.store.ledger import row_digest
 from byleave.store.retention import Removed
-from byleave.store.sqlite import SqliteDatabase
-from harness.records import SEAL_KEYS, Clock, Records, answer
+from harness.records import SEAL_KEYS, Clock, Records, answer, outside
 
 pytestmark = pytest.mark.promise("D")
 
@@ -83,13 +81,9 @@ async def ids(records: Records, table: str) -> set[str]:
 
 
 def tamper(records: Records, *statements: str) -> None:
-    database = records.store.database
-    assert isinstance(database, SqliteDatabase)
-    connection = sqlite3.connect(database.path)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
+    with outside(records) as connection:
+        for statement in statements:
+            connection.do(statement)
 
 
 async def test_old_calls_go_with_their_questions_and_the_chain_still_holds(records: Records) -> None:
@@ -237,14 +231,16 @@ async def test_tampering_before_pruning_stays_found(records: Records, tampering:
     assert fault in ((await faults(records))[0] or "")
 
 
-async def test_a_pruned_row_that_comes_back_is_found(records: Records, tmp_path: Path) -> None:
+async def test_a_pruned_row_that_comes_back_is_found(records: Records) -> None:
     await read_once(records, "old")
     records.clock.turn(5 * DAY)
-    attach = f"ATTACH '{tmp_path / 'aside.db'}' AS aside"
-    tamper(records, attach, "CREATE TABLE aside.kept AS SELECT * FROM tool_executions")
+    with outside(records) as connection:
+        (kept,) = connection.rows("SELECT * FROM tool_executions")
     await prune(records, 1)
     assert await faults(records) == [None]
-    tamper(records, attach, "INSERT INTO tool_executions SELECT * FROM aside.kept")
+    with outside(records) as connection:
+        marks = ", ".join("?" * len(kept))
+        connection.do(f"INSERT INTO tool_executions VALUES ({marks})", tuple(kept.values()))
     assert await faults(records) == ["the row 'old' of tool_executions is not in the chain"]
 
 
@@ -327,6 +323,7 @@ async def test_a_call_that_changes_between_look_and_step_is_left(records: Record
     assert await ids(records, "approvals") == {approval_id}
 
 
+@pytest.mark.sqlite
 async def test_a_large_record_shrinks_to_its_limit_oldest_first(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +348,7 @@ async def test_a_large_record_shrinks_to_its_limit_oldest_first(
     assert await faults(records) == [None]
 
 
+@pytest.mark.sqlite
 async def test_free_pages_go_back_to_the_disk_in_steps(records: Records) -> None:
     for _ in range(10):
         await read_once(records, result=plain_json({"content": "x" * 100_000}))
@@ -369,6 +367,7 @@ async def test_free_pages_go_back_to_the_disk_in_steps(records: Records) -> None
     assert await faults(records) == [None]
 
 
+@pytest.mark.sqlite
 async def test_an_older_record_is_written_anew(settings: ServerSettings, records: Records) -> None:
     for _ in range(10):
         await read_once(records, result=plain_json({"content": "x" * 100_000}))

@@ -18,6 +18,8 @@ from byleave.store.sqlite import SqliteDatabase
 from harness.records import SEAL_KEYS
 from harness.trouble import damage
 
+pytestmark = pytest.mark.sqlite
+
 
 async def opened(path: Path, **options: object) -> SqliteDatabase:
     database = SqliteDatabase(path, **options)  # type: ignore[arg-type]
@@ -167,7 +169,7 @@ async def test_a_full_disk_fails_the_write_and_loses_nothing(tmp_path: Path) -> 
     await database.close()
 
 
-@pytest.mark.parametrize("url", ["postgresql://h/db", "sqlite://", "sqlite:///", "mysql://x"])
+@pytest.mark.parametrize("url", ["oracle://h/db", "sqlite://", "sqlite:///", "mysql://x"])
 async def test_an_unknown_database_is_a_clear_configuration_error(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigurationError, match="cannot keep its record") as refusal:
         await Store.open(ServerSettings(home=tmp_path, database_url=url), seal_keys=SEAL_KEYS)

@@ -20,7 +20,7 @@ from starlette.types import Scope
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
 from byleave.protocol.wire import JsonObject
-from byleave.store import DAMAGE_HINT, STORAGE_ERRORS, DamagedError
+from byleave.store import DAMAGE_HINT, STORAGE_ERRORS, DamagedError, StorageError
 
 from .errors import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
 
@@ -65,6 +65,8 @@ def problem_response(error: Exception, scope: Scope) -> Response:
         log.error("the record cannot be written", error=str(error))
         if isinstance(error, DamagedError):
             return _response(503, f"The record is damaged, or its disk fails: {error}.", hint=DAMAGE_HINT)
+        if isinstance(error, StorageError):
+            return _response(503, str(error), hint=error.hint)
         return _response(
             503,
             "The record cannot be written.",

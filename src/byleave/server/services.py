@@ -31,7 +31,6 @@ from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
-from byleave.store.store import sqlite_path, told_in_words
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
@@ -139,7 +138,7 @@ async def open_services(settings: ServerSettings) -> Services:
     gate = _gate(settings, own_rules)
     bus, presence = MemoryBus(), Presence()
     store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=bus.publish)
-    with told_in_words(sqlite_path(settings.database)):
+    with store.database.told_in_words():
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(store.close)
             executor = ToolExecutor(store, bus, presence, gate, settings)

@@ -9,13 +9,14 @@ Read `schema.sql` first, then `ledger` (feed and audit chain), then `executions`
 
 import sqlite3
 
+from .database import InUseError, StorageError, UnknownEndError
 from .records import ApprovalRow, MessageRow, ProjectRow, RunRow, SessionRow, StoredEvent
-from .sqlite import DAMAGE_HINT, DamagedError, InUseError
+from .sqlite import DAMAGE_HINT, DamagedError
 from .store import Store
 from .transitions import ExecutionRow
 
 STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
-"""Raised by a full or failing disk; nothing of the unit was kept."""
+"""Raised by a full or failing disk, or a database server that is away; a `StorageError` is one of them."""
 
 __all__ = [
     "DAMAGE_HINT",
@@ -28,6 +29,8 @@ __all__ = [
     "ProjectRow",
     "RunRow",
     "SessionRow",
+    "StorageError",
     "Store",
     "StoredEvent",
+    "UnknownEndError",
 ]

@@ -1,7 +1,7 @@
 """The audit chain: reading it, and proving that nobody changed it or the rows it covers.
 
-Verification has SQLite check the file, recomputes every hash from the first record on, holds the head against the
-project's counter row and the seal on it, all heads against the seal on them together, and each row of the project
+Verification has the database check its tables, recomputes every hash from the first record on, holds the head against
+the project's counter row and the seal on it, all heads against the seal on them together, and each row of the project
 against the digest its last link carries, both ways: a row that was changed, removed or slipped in shows as a changed,
 removed, inserted or reordered record does. A row that retention removed is named by a link `pruned`, with the digest it
 had: it must have been as the chain says then, and must be gone. What it cannot show by itself is a whole database that
@@ -11,7 +11,6 @@ others are served in between.
 """
 
 import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -32,7 +31,6 @@ from .ledger import (
     rows_of,
     sealed_value,
 )
-from .migrations import objects, own_objects
 from .records import AuditRecord, audit_record, columns
 
 AUDIT_COLUMNS = columns(AuditRecord)
@@ -95,11 +93,11 @@ class Audit:
             ).fetchall()
             return [(row["project_id"], row["place"]) for row in rows]
 
-        fault = await self._fault(_file_fault)
+        fault = await self._database_fault()
         found = [] if fault is None else [ChainCheck("", 0, "", fault)]
         try:
             named = await self._database.read(work)
-        except sqlite3.Error as error:
+        except self._database.errors as error:
             return [*found, ChainCheck("", 0, "", f"the record cannot be read: {error}")]
         projects = sorted({project_id for project_id, _ in named if isinstance(project_id, str)})
         found += [await self._verify_chain(project_id) for project_id in projects]
@@ -113,16 +111,22 @@ class Audit:
 
     async def verify_project(self, project_id: str) -> ChainCheck:
         """Check the file, one project's chain, the project's rows against it, and its head among all."""
-        fault = await self._fault(_file_fault)
+        fault = await self._database_fault()
         if fault is not None:
             return ChainCheck(project_id, 0, "", fault)
         found = await self._verify_chain(project_id)
         return found if found.fault is not None else replace(found, fault=await self._fault(_heads_fault))
 
+    async def _database_fault(self) -> str | None:
+        try:
+            return await self._database.check()
+        except (*self._database.errors, TypeError) as error:
+            return f"the record cannot be read: {error}"
+
     async def _fault(self, find: Callable[[Transaction], str | None]) -> str | None:
         try:
             return await self._database.read(find)
-        except (sqlite3.Error, TypeError) as error:
+        except (*self._database.errors, TypeError) as error:
             return f"the record cannot be read: {error}"
 
     async def _verify_chain(self, project_id: str) -> ChainCheck:
@@ -141,7 +145,7 @@ class Audit:
                 pass
         except _Fault as found:
             fault = str(found)
-        except (sqlite3.Error, TypeError) as error:  # also values of a type that none of our columns has
+        except (*self._database.errors, TypeError) as error:  # also values of a type that none of our columns has
             fault = f"the record cannot be read: {error}"
         return ChainCheck(project_id, proof.position, proof.head, fault, proof.since)
 
@@ -279,18 +283,6 @@ class _Proof:
             raise _Fault("the last record is not the one the project remembers")
         if not is_sealed(transaction, self.project_id, feed):
             raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
-
-
-def _file_fault(transaction: Transaction) -> str | None:
-    """Fault that SQLite finds in the file: rows are read through indexes, which must show all there is."""
-    (told,) = transaction.execute("PRAGMA integrity_check(1)").fetchall()
-    if told["integrity_check"] != "ok":
-        return f"the file is not sound: {told['integrity_check']}"
-    found, own = objects(transaction.execute), own_objects()
-    for name in sorted(found.keys() | own.keys()):
-        if found.get(name) != own.get(name):
-            return f"the {name} is not as this server made it"
-    return None
 
 
 def _heads_fault(transaction: Transaction) -> str | None:

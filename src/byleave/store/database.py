@@ -6,11 +6,30 @@ differences are methods here. Work must not touch the event loop, and must not k
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from byleave.protocol.errors import ConfigurationError
+
 Result = TypeVar("Result")
 Row = Mapping[str, Any]
+
+
+class InUseError(ConfigurationError):
+    """Another process has the record open for writing."""
+
+
+class StorageError(OSError):
+    """A database server failed or is away. Nothing of the unit was kept, unless it is an `UnknownEndError`."""
+
+    hint = "Nothing of this request was kept: send it again in a moment."
+
+
+class UnknownEndError(StorageError):
+    """The database server went away at the commit, and stayed away: the unit may have been kept."""
+
+    hint = "It may have been kept: look before you send it again."
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,17 @@ class Batch:
     """Projects whose chain grows, and so gets a new seal; each with its head as this commit found it."""
     all_heads: str = ""
     """Digest of all projects' heads as this process wrote it last; empty before its first commit."""
+
+
+class Space(NamedTuple):
+    """Room that the record takes on the disk."""
+
+    used: int
+    """Bytes that hold something."""
+    free: int
+    """Bytes that will be used again."""
+    shrinks: bool
+    """True if free space can be given back in steps, or goes back by itself."""
 
 
 class Cursor(Protocol):
@@ -82,14 +112,21 @@ class Transaction:
     """Additions of this commit's ledgers so far."""
     hints: list[Hint] = field(default_factory=list[Hint])
     """Sent once this has committed, and not otherwise."""
+    storable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: values
+    """The values as the database stores them."""
 
 
 class Database(Protocol):
     """Runs transactions."""
 
     @property
-    def damage(self) -> Exception | None:
-        """The first error that said the file is damaged."""
+    def name(self) -> str:
+        """Where the record is, without any password."""
+        ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Errors of its statements."""
         ...
 
     def write(
@@ -103,6 +140,28 @@ class Database(Protocol):
         ...
 
     async def read(self, work: Callable[[Transaction], Result]) -> Result: ...
+
+    def shortened(self, column: str, without: Sequence[str]) -> str:
+        """SQL for the JSON object in a column without these keys, marked as `shortened`."""
+        ...
+
+    def told_in_words(self) -> AbstractContextManager[None]:
+        """Turns an error about the whole record into a ConfigurationError with a hint."""
+        ...
+
+    async def check(self) -> str | None:
+        """A fault of the tables, as a sentence: rows are read through indexes, which must show all there is."""
+        ...
+
+    async def check_writable(self) -> None:
+        """Raise any error that keeps the record from being written."""
+        ...
+
+    async def space(self) -> Space: ...
+
+    async def give_back(self, keep_bytes: int) -> int:
+        """Give some free pages back to the disk; returns the pages that can still be given back."""
+        ...
 
     async def rewrite(self) -> None:
         """Write the whole file anew, without its free pages. Needs as much free disk again."""

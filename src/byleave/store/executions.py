@@ -36,15 +36,6 @@ FILTERED = "id, created_at, project_id, session_id, agent_id, tool_name, status,
 ORDER = "ORDER BY created_at DESC, id DESC"
 LONGEST_RESULT = 64 * 1024
 LONGEST_PARSED = 4 * 1024**2
-PAGE_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
-    " result,",
-    f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
-    # A command's changes and notes are short, and must not be lost with its output.
-    f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} "
-    "THEN json_set(json_remove(result, '$.stdout', '$.stderr'), '$.shortened', json('true')) "
-    """ELSE '{"shortened":true}' END AS result,""",
-)
-"""A page of whole files would be too large: a long result is left out, and read with the execution itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +84,7 @@ class Executions:
     def __init__(self, database: Database, waits: Waits) -> None:
         self._database = database
         self._waits = waits
+        self._page_columns = _page_columns(database)
 
     async def get(self, execution_id: str, *, user_id: str) -> ExecutionRow:
         """A user's execution, or NotFound."""
@@ -114,7 +106,7 @@ class Executions:
         while True:
             # In pieces, so that others read in between, however rare what is wanted is.
             piece = replace(wanted, cursor=cursor, limit=wanted.limit - len(found))
-            rows, cursor = await self._database.read(partial(_page, wanted=piece))
+            rows, cursor = await self._database.read(partial(_page, wanted=piece, columns=self._page_columns))
             found += rows
             if cursor is None or len(found) == wanted.limit:
                 return HistoryPage(found, total, exact, cursor)
@@ -458,13 +450,25 @@ def _filters(wanted: HistoryFilter) -> tuple[str, dict[str, str | int]]:
     return " AND ".join(clauses) or "1 = 1", values
 
 
+def _page_columns(database: Database) -> str:
+    """A page of whole files would be too large: a long result is left out, and read with the execution itself."""
+    # A command's changes and notes are short, and must not be lost with its output.
+    without_output = database.shortened("result", ("stdout", "stderr"))
+    return EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+        " result,",
+        f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
+        f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} THEN {without_output} "
+        """ELSE '{"shortened":true}' END AS result,""",
+    )
+
+
 def _count(transaction: Transaction, wanted: HistoryFilter) -> tuple[int, bool]:
     """The number of those that fit among the user's newest; True if these are all."""
     where, values = _filters(wanted)
     seen = FILTERED if len(values) > 1 else "1"  # without a filter the index alone is read
     row = transaction.execute(
         f"SELECT count(*) AS total FROM (SELECT {seen} FROM tool_executions WHERE user_id = :user_id "  # noqa: S608 - our own words
-        f"{ORDER} LIMIT :most) WHERE {where}",
+        f"{ORDER} LIMIT :most) AS newest WHERE {where}",
         {**values, "most": MOST_COUNTED},
     ).fetchone()
     beyond = transaction.execute(
@@ -474,7 +478,7 @@ def _count(transaction: Transaction, wanted: HistoryFilter) -> tuple[int, bool]:
     return row["total"] if row else 0, beyond is None
 
 
-def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[ExecutionRow], str | None]:
+def _page(transaction: Transaction, wanted: HistoryFilter, columns: str) -> tuple[list[ExecutionRow], str | None]:
     """A page, or as much of it as is among the next `MOST_LOOKED_THROUGH` rows; and where to go on."""
     where, values = _filters(wanted)
     beyond = "user_id = :user_id"
@@ -483,9 +487,9 @@ def _page(transaction: Transaction, wanted: HistoryFilter) -> tuple[list[Executi
         beyond += " AND (created_at, id) < (:created_at, :last_id)"
         values |= {"created_at": created_at, "last_id": last_id}
     newest = f"FROM tool_executions WHERE {beyond} {ORDER}"
-    among = f"SELECT * FROM (SELECT {FILTERED} {newest} LIMIT :most) WHERE {where} {ORDER} LIMIT :limit"  # noqa: S608 - our own words
+    among = f"SELECT * FROM (SELECT {FILTERED} {newest} LIMIT :most) AS newest WHERE {where} {ORDER} LIMIT :limit"  # noqa: S608 - our own words
     rows = transaction.execute(
-        f"SELECT {PAGE_COLUMNS} FROM tool_executions WHERE id IN (SELECT id FROM ({among})) {ORDER}",  # noqa: S608 - our own words
+        f"SELECT {columns} FROM tool_executions WHERE id IN (SELECT id FROM ({among}) AS chosen) {ORDER}",  # noqa: S608 - our own words
         {**values, "most": MOST_LOOKED_THROUGH, "limit": wanted.limit + 1},
     ).fetchall()
     page = [execution_row(row) for row in rows[: wanted.limit]]

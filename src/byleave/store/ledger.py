@@ -299,6 +299,7 @@ class Ledger:
 
     def insert(self, table: str, values: Mapping[str, Any]) -> None:
         """Insert a row; the chain covers it."""
+        values = self.transaction.storable(values)
         self.transaction.execute(_insert(table, tuple(values)), values)
         self.kept(table, values)
 

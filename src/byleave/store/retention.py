@@ -11,11 +11,10 @@ removes them. Every step is whole: stopping between two of them leaves a record 
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from byleave.protocol.wire import later
 
-from .database import Database, Row, Transaction
+from .database import Database, Row, Space, Transaction
 from .ledger import PRUNED, Feed, Ledger, row_digest
 from .transitions import OPEN
 
@@ -26,8 +25,6 @@ STEP_CHARACTERS = 256 * 1024
 """A step with more text than this holds one row, and gets a thread to itself."""
 LOOKED_AT = 500
 """Rows of one read."""
-VACUUM_PAGES = 16
-"""Pages given back in one step."""
 UNREVIEWED_KEPT = 50
 """Newest unreviewed changes that are kept, of each project and tool; `calls.grants` looks at no more."""
 CHANGING_TOOLS = ("write_file", "execute_command")
@@ -35,7 +32,6 @@ YOUNGEST_SECONDS = 24 * 3600
 """A limit of size removes nothing younger than this."""
 PASSES = 20
 """A limit of size removes about this share of all calls before it looks for the next oldest."""
-INCREMENTAL = 2
 
 ENDED = (
     f"NOT x.{OPEN} AND x.completed_at < :before AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = "  # noqa: S608 - our own words
@@ -88,17 +84,6 @@ class Outlook:
         return Outlook(self.removed + removed, min(known, default=None), max(known, default=None), self.bytes + size)
 
 
-class Space(NamedTuple):
-    """Room that the record takes on the disk."""
-
-    used: int
-    """Bytes in pages that hold something."""
-    free: int
-    """Bytes in pages that will be used again."""
-    shrinks: bool
-    """True if free pages can be given back a few at a time: the record was made, or rewritten, since retention."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
     """A row that may go."""
@@ -142,7 +127,7 @@ class Retention:
         return await self._database.read(lambda transaction: later(transaction.now, -seconds))
 
     async def space(self) -> Space:
-        return await self._database.read(_space)
+        return await self._database.space()
 
     async def outlook(self, before: str) -> Outlook:
         """Count what `prune` would remove, without changing anything."""
@@ -206,7 +191,7 @@ class Retention:
 
     async def give_back(self, *, keep_bytes: int = 0) -> int:
         """Give some free pages back to the disk; returns the pages that can still be given back."""
-        return await self._database.write(lambda transaction: _give_back(transaction, keep_bytes), relaxed=True)
+        return await self._database.give_back(keep_bytes)
 
     async def rewrite(self) -> None:
         """Write the file anew without its free pages, for a record that cannot give them back in steps."""
@@ -396,7 +381,8 @@ def _next_oldest(transaction: Transaction, after: str, youngest: str) -> str:
     """A moment before which about one of `PASSES` of the calls since `after` began; `youngest` at the latest."""
     row = transaction.execute(
         "SELECT created_at FROM tool_executions WHERE created_at > :after AND created_at < :youngest "
-        "ORDER BY created_at LIMIT 1 OFFSET (SELECT max(:least, count(*) / :passes) FROM tool_executions)",
+        "ORDER BY created_at LIMIT 1 OFFSET (SELECT CASE WHEN count(*) / :passes > :least "
+        "THEN count(*) / :passes ELSE :least END FROM tool_executions)",
         {"after": after, "youngest": youngest, "least": LOOKED_AT, "passes": PASSES},
     ).fetchone()
     return row["created_at"] if row else youngest
@@ -407,26 +393,3 @@ def _by_project(rows: list[_Found]) -> dict[str, list[_Found]]:
     for row in rows:
         found.setdefault(row.project_id, []).append(row)
     return found
-
-
-def _space(transaction: Transaction) -> Space:
-    size, pages, free, mode = (
-        _pragma(transaction, name) for name in ("page_size", "page_count", "freelist_count", "auto_vacuum")
-    )
-    return Space((pages - free) * size, free * size, mode == INCREMENTAL)
-
-
-def _give_back(transaction: Transaction, keep_bytes: int) -> int:
-    space = _space(transaction)
-    pages = (space.free - keep_bytes) // _pragma(transaction, "page_size") if space.shrinks else 0
-    if pages <= 0:
-        return 0
-    for _ in range(min(pages, VACUUM_PAGES)):
-        # One by one: Python's sqlite3 ends this statement after its first page, whatever number it has.
-        transaction.execute("PRAGMA incremental_vacuum(1)").fetchall()
-    return max(0, pages - VACUUM_PAGES)
-
-
-def _pragma(transaction: Transaction, name: str) -> int:
-    row = transaction.execute(f"PRAGMA {name}").fetchone()
-    return row[name] if row else 0

@@ -224,7 +224,8 @@ class Runs:
 
         def work(transaction: Transaction) -> None:
             transaction.execute(
-                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL, attempts = max(attempts - 1, 0) "
+                "UPDATE runs SET state = 'READY', owner = NULL, lease_until = NULL, attempts = "
+                "CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END "
                 "WHERE id = :id AND fence = :fence AND state = 'RUNNING'",
                 {"id": run.id, "fence": run.fence},
             )

@@ -9,7 +9,7 @@ keeps it.
 
 A lock file keeps a second server out: two writers would each believe they are alone.
 
-`Worker` runs jobs in order off the loop. `Syncer` flushes the write-ahead log, and moves a long log into the database
+`Syncer` flushes the write-ahead log, and moves a long log into the database
 file: most of it while writing goes on, then the rest while the writer pauses, so that the log starts anew. A file
 that load made much longer is cut then, even when nothing is written any more. Neither touches a row.
 """
@@ -17,12 +17,10 @@ that load made much longer is cut then, even when nothing is written any more. N
 import asyncio
 import fcntl
 import os
-import queue
 import sqlite3
-import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -31,7 +29,9 @@ import structlog
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
-from .database import Batch, Hint, Transaction
+from .database import Batch, InUseError, Space, Transaction
+from .migrations import difference, objects, own_objects
+from .units import MAX_BATCH, OnCommit, Unit, Worker, closed
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -45,53 +45,6 @@ LOOK_SECONDS = 5.0
 """Time from a commit to a check of the log's length, at the latest."""
 CUT_FACTOR = 4
 """A file of so many times `LOG_BYTES` is cut when the log starts anew; a shorter one is faster written over."""
-
-
-class Worker:
-    """A thread that runs jobs in order."""
-
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
-        self.waiting = 0
-        """Jobs that have not ended."""
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, job: Callable[[], Result]) -> "asyncio.Future[Result]":
-        future: asyncio.Future[Result] = self._loop.create_future()
-        self.waiting += 1
-        future.add_done_callback(self._done)
-        self._jobs.put((job, future))
-        return future
-
-    async def close(self) -> None:
-        """Finish all jobs, then end the thread."""
-        self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
-
-    def _done(self, future: "asyncio.Future[Any]") -> None:
-        self.waiting -= 1
-
-    def _work(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, future = item
-            try:
-                result = job()
-            except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-                self._loop.call_soon_threadsafe(_fail, future, error)
-            else:
-                self._loop.call_soon_threadsafe(_finish, future, result)
-
-
-def _finish(future: "asyncio.Future[Any]", result: object) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 class Syncer:
@@ -207,18 +160,15 @@ class DamagedError(sqlite3.OperationalError):
     """The record's file is damaged, or its disk fails."""
 
 
-class InUseError(ConfigurationError):
-    """Another process has the record open for writing."""
-
-
 DAMAGE_HINT = "Stop the server and look at its disk; then put back a backup."
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 
+VACUUM_PAGES = 16
+"""Pages given back in one step."""
+INCREMENTAL = 2
 READERS = 3
 """Connections that read: a long search must not hold up everybody else who looks at something."""
-MAX_BATCH = 64
-"""Most units in one transaction: limits the time that the loop is busy with them."""
 
 
 def begun(
@@ -231,28 +181,17 @@ def begun(
     return Transaction(connection.execute, connection.executemany, clock(), seal_keys, batch or Batch())
 
 
-@dataclass(slots=True)
-class _Unit:
-    """One unit of work and its result."""
-
-    work: Callable[[Transaction], Any]
-    future: asyncio.Future[Any]
-    relaxed: bool
-    heavy: bool
-    result: Any = None
-    error: BaseException | None = None
-    hints: list[Hint] = field(default_factory=list[Hint])
-
-
 class SqliteDatabase:
     """See `database.Database`."""
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(
         self,
         path: Path,
         *,
         durability: Literal["full", "normal"] = "full",
-        on_commit: Callable[[str, object | None], None] = lambda topic, fact: None,
+        on_commit: OnCommit = lambda topic, fact: None,
         clock: Callable[[], str] = now,
         prepare: Callable[[], None] = lambda: None,
         before_commit: Callable[[Transaction], None] = lambda transaction: None,
@@ -287,8 +226,8 @@ class SqliteDatabase:
         if read_only:
             self._writer.execute("PRAGMA query_only = ON")
         self._syncer = Syncer(path, self._loop, flush=durability == "full", pause=self._pause)
-        self._units: deque[_Unit] = deque()
-        self._committed: deque[_Unit] = deque()
+        self._units: deque[Unit] = deque()
+        self._committed: deque[Unit] = deque()
         self._pump_is_due = False
         self._pause_is_due = False
         self._heavy: asyncio.Future[Any] | None = None
@@ -304,20 +243,49 @@ class SqliteDatabase:
         # Queued now and not when awaited, so that calls are served in their order.
         future: asyncio.Future[Result] = self._loop.create_future()
         if self._closed:
-            future.set_exception(_closed())
+            future.set_exception(closed())
         elif self.failure is not None:
             told = f"nothing is kept since a flush failed: {self.failure.strerror}"
             future.set_exception(OSError(self.failure.errno, told))
         else:
-            self._units.append(_Unit(work, future, relaxed, heavy))
+            self._units.append(Unit(work, future, relaxed, heavy))
             self._schedule()
         return future
 
     async def read(self, work: Callable[[Transaction], Result]) -> Result:
         if self._closed:
-            raise _closed()
+            raise closed()
         worker, connection = min(self._readers, key=lambda reader: reader[0].waiting)
         return await worker.run(lambda: self._read(connection, work))
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def shortened(self, column: str, without: Sequence[str]) -> str:
+        paths = ", ".join(f"'$.{key}'" for key in without)
+        return f"json_set(json_remove({column}, {paths}), '$.shortened', json('true'))"
+
+    def told_in_words(self) -> AbstractContextManager[None]:
+        return told_in_words(self.path)
+
+    async def check(self) -> str | None:
+        return await self.read(_file_fault)
+
+    async def check_writable(self) -> None:
+        """Write one page with its old content.
+
+        A damaged page may be any other, so damage that was met once is raised until the next start.
+        """
+        if self.damage is not None:
+            raise self.damage
+        await self.write(lambda transaction: transaction.execute("PRAGMA user_version = 0").rowcount, relaxed=True)
+
+    async def space(self) -> Space:
+        return await self.read(_space)
+
+    async def give_back(self, keep_bytes: int) -> int:
+        return await self.write(lambda transaction: _give_back(transaction, keep_bytes), relaxed=True)
 
     async def rewrite(self) -> None:
         while self._units or self._heavy is not None or self._pump_is_due:  # noqa: ASYNC110 - nothing tells of an empty queue
@@ -377,7 +345,7 @@ class SqliteDatabase:
             self._heavy = asyncio.ensure_future(self._large_writes.run(lambda: self._commit([unit])))
             self._heavy.add_done_callback(lambda done: self._heavy_done(unit))
             return
-        batch: list[_Unit] = []
+        batch: list[Unit] = []
         while self._units and len(batch) < MAX_BATCH and not self._units[0].heavy:
             batch.append(self._units.popleft())
         self._commit(batch)
@@ -385,7 +353,7 @@ class SqliteDatabase:
         self._settle(batch)
         self._schedule()
 
-    def _heavy_done(self, unit: _Unit) -> None:
+    def _heavy_done(self, unit: Unit) -> None:
         self._syncer.look()
         self._settle([unit])
         self._resume()
@@ -394,7 +362,7 @@ class SqliteDatabase:
         self._heavy = None
         self._schedule()
 
-    def _commit(self, units: list[_Unit]) -> None:
+    def _commit(self, units: list[Unit]) -> None:
         try:
             done = self._commit_together(units)
         except Exception as error:  # noqa: BLE001 - the disk is full or gone, or memory is: nothing of these happened
@@ -409,7 +377,7 @@ class SqliteDatabase:
                 unit.error, unit.hints = None, []
                 self._commit([unit])
 
-    def _commit_together(self, units: list[_Unit]) -> bool:
+    def _commit_together(self, units: list[Unit]) -> bool:
         """Run units in one transaction. False, with nothing done, if one fails after a change and is not alone."""
         connection, batch = self._writer, Batch(all_heads=self._all_heads)
         connection.execute("BEGIN IMMEDIATE")
@@ -438,11 +406,11 @@ class SqliteDatabase:
         self._all_heads = batch.all_heads
         return True
 
-    def _settle(self, batch: list[_Unit]) -> None:
+    def _settle(self, batch: list[Unit]) -> None:
         """Answer units in commit order: one that waits for the disk holds back those behind it."""
         self._committed.extend(batch)
         while self._committed and (self._committed[0].relaxed or self._committed[0].error is not None):
-            self._answer(self._committed.popleft())
+            self._committed.popleft().answer(self._loop, self._on_commit)
         if self._committed:
             self._syncer.request(self._flushed, len(self._committed))
 
@@ -455,23 +423,10 @@ class SqliteDatabase:
             unit = self._committed.popleft()
             if error is not None and unit.error is None and not unit.relaxed:
                 unit.error, unit.hints = error, []
-            self._answer(unit)
+            unit.answer(self._loop, self._on_commit)
         # Units at the front that need not wait are answered first: a flush only ever runs for a unit that needs it, so
         # nothing else takes units away before it is done.
         self._settle([])
-
-    def _answer(self, unit: _Unit) -> None:
-        for hint in unit.hints:
-            try:
-                self._on_commit(hint.topic, hint.fact)
-            except Exception as error:  # noqa: BLE001 - a listener's error must not keep a caller waiting
-                self._loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
-        if unit.future.done():  # the caller was cancelled, but the work is committed
-            return
-        if unit.error is not None:
-            unit.future.set_exception(unit.error)
-        else:
-            unit.future.set_result(unit.result)
 
     def _read(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")
@@ -494,10 +449,6 @@ class SqliteDatabase:
             self.damage = damaged
             log.error("the record is damaged", path=str(self.path), error=str(error), hint=DAMAGE_HINT)
         return damaged
-
-
-def _closed() -> ConfigurationError:
-    return ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -524,3 +475,46 @@ def _lock(path: Path) -> int:
             hint="Stop the other one, or give this one its own state directory with BYLEAVE_HOME.",
         ) from None
     return descriptor
+
+
+@contextmanager
+def told_in_words(path: Path) -> Generator[None]:
+    """Turn SQLite's error about a record into a ConfigurationError with a hint."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        hint = "It was left as it was. Put back a backup, or begin a new record with another BYLEAVE_HOME."
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            hint = "Free disk space and start again; the record is as it was."
+        raise ConfigurationError(f"The record {str(path)!r} cannot be opened: {error}.", hint=hint) from error
+
+
+def _file_fault(transaction: Transaction) -> str | None:
+    (told,) = transaction.execute("PRAGMA integrity_check(1)").fetchall()
+    if told["integrity_check"] != "ok":
+        return f"the file is not sound: {told['integrity_check']}"
+    return difference(objects(transaction.execute), own_objects())
+
+
+def _space(transaction: Transaction) -> Space:
+    size, pages, free, mode = (
+        _pragma(transaction, name) for name in ("page_size", "page_count", "freelist_count", "auto_vacuum")
+    )
+    return Space((pages - free) * size, free * size, mode == INCREMENTAL)
+
+
+def _give_back(transaction: Transaction, keep_bytes: int) -> int:
+    space = _space(transaction)
+    pages = (space.free - keep_bytes) // _pragma(transaction, "page_size") if space.shrinks else 0
+    if pages <= 0:
+        return 0
+    for _ in range(min(pages, VACUUM_PAGES)):
+        # One by one: Python's sqlite3 ends this statement after its first page, whatever number it has.
+        transaction.execute("PRAGMA incremental_vacuum(1)").fetchall()
+    return max(0, pages - VACUUM_PAGES)
+
+
+def _pragma(transaction: Transaction, name: str) -> int:
+    row = transaction.execute(f"PRAGMA {name}").fetchone()
+    return row[name] if row else 0

@@ -2,9 +2,9 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,11 +23,16 @@ from .machines import Machines, SignIns
 from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date
 from .retention import Retention
 from .runs import Runs
-from .sqlite import SqliteDatabase, begun
+from .sqlite import SqliteDatabase, begun, told_in_words
 from .transitions import Waits
+from .units import OnCommit
+
+if TYPE_CHECKING:
+    from .postgres import PostgresDatabase
 
 log = structlog.stdlib.get_logger(__name__)
 
+POSTGRES_PREFIXES = ("postgresql://", "postgres://")
 SQLITE_PREFIX = "sqlite:///"
 SQLITE_HEADER = b"SQLite format 3\x00"
 
@@ -56,39 +61,24 @@ class Store:
         settings: ServerSettings,
         *,
         seal_keys: tuple[bytes, ...],
-        on_commit: Callable[[str, object | None], None] = lambda topic, fact: None,
-        clock: Callable[[], str] = now,
+        on_commit: OnCommit = lambda topic, fact: None,
+        clock: Callable[[], str] | None = None,
     ) -> "Store":
         """Open the database that the settings name, and migrate it first.
 
-        `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted.
+        `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted. `clock` takes
+        the place of the database's, for tests.
         """
-        path = sqlite_path(settings.database)
-
-        def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
-            connection.row_factory = sqlite3.Row
-            is_covered = revision is not None and revision >= COVERED_SINCE
-            (seal_together if is_covered else adopt)(begun(connection, clock, seal_keys))
-
-        _prepare(path)
-        with told_in_words(path):
-            database = SqliteDatabase(
-                path,
-                durability=settings.durability,
-                on_commit=on_commit,
-                before_commit=write_batch,
-                clock=clock,
-                prepare=lambda: bring_up_to_date(path, take_in),
-                seal_keys=seal_keys,
-            )
+        open_it = _open_postgres if settings.database.startswith(POSTGRES_PREFIXES) else _open_sqlite
+        database = await open_it(settings, seal_keys, on_commit, clock)
         try:
-            with told_in_words(path):
+            with database.told_in_words():
                 if len(seal_keys) > 1:
                     await database.write(reseal)
                 if await database.read(sealed_value) is None:
                     log.error(
                         "the record was sealed with another secret",
-                        path=str(path),
+                        path=database.name,
                         hint="Start with the secret it was made with (BYLEAVE_SECRET, or the file `secret` in its "
                         "BYLEAVE_HOME), or name that one in BYLEAVE_PREVIOUS_SECRET: what is written without it "
                         "fails `byleave audit verify`.",
@@ -101,6 +91,10 @@ class Store:
     @classmethod
     async def inspect(cls, settings: ServerSettings, *, seal_keys: tuple[bytes, ...]) -> "Store":
         """Open for reading only, also while a server has it open."""
+        if settings.database.startswith(POSTGRES_PREFIXES):
+            database = _postgres()(settings.database, seal_keys=seal_keys)
+            await database.open_to_read()
+            return cls(database, settings)
         path = sqlite_path(settings.database)
         if not path.is_file():
             raise ConfigurationError(
@@ -117,41 +111,78 @@ class Store:
         return await self.database.read(sealed_value) is not None
 
     async def check_writable(self) -> None:
-        """Write one page with its old content, to raise any error that keeps the record from being written.
-
-        A damaged page may be any other, so damage that was met once is raised until the next start.
-        """
-        if self.database.damage is not None:
-            raise self.database.damage
-        await self.database.write(
-            lambda transaction: transaction.execute("PRAGMA user_version = 0").rowcount, relaxed=True
-        )
+        """Raise any error that keeps the record from being written."""
+        await self.database.check_writable()
 
     async def close(self) -> None:
         await self.database.close()
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of an SQLite URL; no other database is supported yet."""
+    """The file of an SQLite URL."""
     if not url.startswith(SQLITE_PREFIX) or len(url) == len(SQLITE_PREFIX):
         raise ConfigurationError(
             f"Byleave cannot keep its record in {url.split('://')[0]!r}.",
-            hint="Set BYLEAVE_DATABASE_URL to sqlite:////path/to/byleave.db, or leave it out.",
+            hint="Set BYLEAVE_DATABASE_URL to sqlite:////path/to/byleave.db or postgresql://user@host/database, "
+            "or leave it out.",
         )
     return Path(url.removeprefix(SQLITE_PREFIX))
 
 
-@contextmanager
-def told_in_words(path: Path) -> Generator[None]:
-    """Turn SQLite's error about a record into a ConfigurationError with a hint."""
+async def _open_sqlite(
+    settings: ServerSettings, seal_keys: tuple[bytes, ...], on_commit: OnCommit, clock: Callable[[], str] | None
+) -> Database:
+    path, moment = sqlite_path(settings.database), clock or now
+
+    def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
+        connection.row_factory = sqlite3.Row
+        is_covered = revision is not None and revision >= COVERED_SINCE
+        (seal_together if is_covered else adopt)(begun(connection, moment, seal_keys))
+
+    _prepare(path)
+    with told_in_words(path):
+        return SqliteDatabase(
+            path,
+            durability=settings.durability,
+            on_commit=on_commit,
+            before_commit=write_batch,
+            clock=moment,
+            prepare=lambda: bring_up_to_date(path, take_in),
+            seal_keys=seal_keys,
+        )
+
+
+async def _open_postgres(
+    settings: ServerSettings, seal_keys: tuple[bytes, ...], on_commit: OnCommit, clock: Callable[[], str] | None
+) -> Database:
+    if settings.retention_mb:
+        raise ConfigurationError(
+            "BYLEAVE_RETENTION_MB works with SQLite only: PostgreSQL does not tell what a record would use without "
+            "its old rows.",
+            hint="Set BYLEAVE_RETENTION_DAYS instead.",
+        )
+    database = _postgres()(
+        settings.database,
+        durability=settings.durability,
+        on_commit=on_commit,
+        before_commit=write_batch,
+        clock=clock,
+        seal_keys=seal_keys,
+    )
+    await database.open(adopt)
+    return database
+
+
+def _postgres() -> "type[PostgresDatabase]":
+    """The other dialect, whose library is an extra."""
     try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        hint = "It was left as it was. Put back a backup, or begin a new record with another BYLEAVE_HOME."
-        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-            hint = "Free disk space and start again; the record is as it was."
-        raise ConfigurationError(f"The record {str(path)!r} cannot be opened: {error}.", hint=hint) from error
+        from .postgres import PostgresDatabase
+    except ImportError as error:
+        raise ConfigurationError(
+            f"A record in PostgreSQL needs psycopg, which cannot be loaded: {error}.",
+            hint="Install it: pip install 'byleave[postgres]'.",
+        ) from None
+    return PostgresDatabase
 
 
 def _prepare(path: Path) -> None:

@@ -104,6 +104,14 @@ def objects(execute: Execute) -> dict[str, object]:
     return found
 
 
+def difference(found: Mapping[str, object], own: Mapping[str, object]) -> str | None:
+    """The first table, index or other object that is not as this server made it."""
+    for name in sorted(found.keys() | own.keys()):
+        if found.get(name) != own.get(name):
+            return f"the {name} is not as this server made it"
+    return None
+
+
 @cache
 def own_objects() -> Mapping[str, object]:
     """Objects of a new record."""

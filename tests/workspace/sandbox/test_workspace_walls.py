@@ -93,6 +93,36 @@ async def test_repository_that_init_mends_keeps_its_settings(workspace: Workspac
     assert result.isolation["created"] == []
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("init", True),
+        ("sparse-checkout set docs", True),
+        ("branch -m old new", True),
+        ("branch -d old", True),
+        ("config user.name x", False),
+        ("remote add origin https://example.org/x", False),
+        ("branch plain", False),
+        ("-C nested config --file .git/config a.b c", False),
+    ],
+)
+async def test_settings_that_git_could_not_write_are_told(
+    workspace: Workspace, place: Place, line: str, told: bool
+) -> None:
+    for root in (place.root, place.root / "nested"):
+        subprocess.run(["git", "init", "-q", root], check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    place.file("a", "x")
+    subprocess.run(["git", "-C", place.root, "add", "a"], check=True)
+    subprocess.run(["git", "-C", place.root, *identity, "commit", "-qm", "a"], check=True)
+    subprocess.run(["git", "-C", place.root, "branch", "old"], check=True)
+    subprocess.run(["git", "-C", place.root, "config", "branch.old.description", "x"], check=True)
+    before = (place.root / ".git/config").read_bytes()
+    result = await _run(workspace, "git", *line.split())
+    assert [("settings" in words, "`git config`" in words) for words in result.warnings] == [(True, True)] * told
+    assert not told or (place.root / ".git/config").read_bytes() == before
+
+
 async def test_only_init_makes_a_repository_of_the_workspace(workspace: Workspace, place: Place) -> None:
     await _attack_through_git(workspace, place, "git init -q .", "-C", "sub", "add", "a")
     assert not (place.root / ".git").exists()

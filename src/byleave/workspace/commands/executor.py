@@ -10,6 +10,7 @@ trusts stay as they are (`trusted`). Beyond that it never decides whether a comm
 import asyncio
 import hashlib
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +31,7 @@ from byleave.workspace.denied_paths import COMMANDS, DeniedPaths
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
+from byleave.workspace.sandbox.protected_names import GIT_CONFIG
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox, Withheld
 from byleave.workspace.stopping import CommandStopped, CommandTimeout, drifted, outlast
 
@@ -40,6 +42,14 @@ from .trusted import TrustedFiles, forget_put_back, still_put_back
 _MAX_TOLD = 10
 _LIST_SECONDS = 30
 _MOST_COMPARED = 16 * 1024**2
+_SETTINGS_KEPT = re.compile(
+    r"could not (?:lock|write) config file .*\.git/config: (?:Device or resource busy|Read-only file system)"
+)
+"""What git says when it could not change the file because it is a mount."""
+_SETTINGS_WORDS = (
+    f"Byleave keeps the repository's settings ({GIT_CONFIG}) as they are, so git could not write them, and a part of "
+    "this command was not done. `git config` in a call of its own is asked about and works."
+)
 _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
 """If one of these is read-only, so are the project's rules."""
 
@@ -120,6 +130,8 @@ class CommandExecutor:
                 told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
         result = _result(command.command, ended, keeper, launch, time.monotonic() - began)
         result = result.model_copy(update={"warnings": [*result.warnings, *_left_out(launch), *told]})
+        if command.is_git and _SETTINGS_KEPT.search(result.stderr) and GIT_CONFIG in launch.isolation.protected:
+            result = result.model_copy(update={"warnings": [*result.warnings, _SETTINGS_WORDS]})
         if not command.starts_nothing:
             result = result.model_copy(update={"warnings": [*result.warnings, *await self._new_denied(masked)]})
         if ended.stopped:

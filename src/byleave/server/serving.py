@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import importlib
 import math
-import resource
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from byleave.descriptors import raise_limit
 from byleave.protocol.errors import ConfigurationError, Problem
 from byleave.settings import ServerSettings
 
@@ -43,8 +43,6 @@ ANSWER_BYTES = 160 * 1024
 """An answer that fills its buffer must shrink by this many bytes in every ANSWER_SECONDS."""
 MAX_PIPELINED = 16
 """Most requests that wait behind the one being answered; the connection ends after them."""
-MOST_DESCRIPTORS = 1024 * 1024
-"""A higher limit has no use, and programs that we start may loop up to it."""
 SAY_AGAIN_SECONDS = 10
 MAX_HEAD_BYTES = 64 * 1024
 """Most bytes of request line and headers, and of trailers: nobody may fill the memory before authentication."""
@@ -70,13 +68,9 @@ class Descriptors:
         self._said_at = -math.inf
 
     def raise_limit(self) -> None:
-        """Raise the soft limit to the hard one: the usual 1024 is for programs that cannot handle more."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-            soft = most
-        self._scarce_from = math.floor(soft * 0.95) if soft != resource.RLIM_INFINITY else sys.maxsize
+        """Raise the soft limit, and learn from which number on descriptors are scarce."""
+        limit = raise_limit()
+        self._scarce_from = sys.maxsize if limit is None else math.floor(limit * 0.95)
 
     def taken(self, descriptor: int) -> None:
         """Check a new connection's descriptor: the lowest free number is taken, so it tells how many are in use."""

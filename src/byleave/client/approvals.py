@@ -91,7 +91,7 @@ class PastApproval:
     approval_id: str
     tool_name: str
     status: ApprovalStatus | None
-    """What the server said; None if the question only closed here."""
+    """The status that the server told; None if the question only closed here."""
     decided_by: str | None
     timestamp: str
 

@@ -121,7 +121,7 @@ class Database(Protocol):
 
     @property
     def name(self) -> str:
-        """Where the record is, without any password."""
+        """Address of the record, without any password."""
         ...
 
     @property

@@ -45,7 +45,7 @@ _MOST_COMPARED = 16 * 1024**2
 _SETTINGS_KEPT = re.compile(
     r"could not (?:lock|write) config file .*\.git/config: (?:Device or resource busy|Read-only file system)"
 )
-"""What git says when it could not change the file because it is a mount."""
+"""Messages of git when it could not change the file because it is a mount."""
 _SETTINGS_WORDS = (
     f"Byleave keeps the repository's settings ({GIT_CONFIG}) as they are, so git could not write them, and a part of "
     "this command was not done. `git config` in a call of its own is asked about and works."

@@ -10,6 +10,7 @@ from .commands.validator import DEFAULT_COMMANDS, CommandValidator, understand
 from .gate import Gate, GateRules, Judgement, RiskAssessor, ToolValidator
 from .names import (
     NameGlobs,
+    asks_for_secrets,
     protected_name,
     question_cover,
     secret_globs,
@@ -30,13 +31,25 @@ from .policy.policy import (
     parse_policy,
 )
 from .text.render import describe, full_text, safe_text, shown_params
-from .text.secrets import MASK_PREFIX, MaskedStream, cover_inert, cover_key, mask_start, mask_text, mask_value
+from .text.secrets import (
+    MASK_PREFIX,
+    WITHHELD,
+    MaskedStream,
+    cover_inert,
+    cover_key,
+    mask_across_lines,
+    mask_start,
+    mask_text,
+    mask_value,
+    may_be_part,
+)
 
 __all__ = [
     "DEFAULT_COMMANDS",
     "MASK_PREFIX",
     "NO_POLICY",
     "UNKNOWN_COMMAND",
+    "WITHHELD",
     "Action",
     "CommandValidator",
     "Gate",
@@ -53,15 +66,18 @@ __all__ = [
     "Rule",
     "ToolValidator",
     "UnderstoodCommand",
+    "asks_for_secrets",
     "check_path",
     "cover_inert",
     "cover_key",
     "declared_layers",
     "describe",
     "full_text",
+    "mask_across_lines",
     "mask_start",
     "mask_text",
     "mask_value",
+    "may_be_part",
     "parse_policy",
     "protected_name",
     "question_cover",

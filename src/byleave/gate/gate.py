@@ -23,7 +23,7 @@ from byleave.protocol.wire import JsonObject
 from .commands.calls import call_of
 from .commands.understood import UnderstoodCommand
 from .commands.validator import DEFAULT_COMMANDS, CommandValidator
-from .names import assess_write, secret_name
+from .names import asks_for_secrets, assess_write, secret_name
 from .paths import check_path, climbs_out
 from .policy.policy import NO_POLICY, Policy, PolicyOpinion
 from .text.characters import half_character, hidden_in
@@ -184,8 +184,7 @@ class Gate:
             refusal = _check_glob(glob, "glob")
         if refusal is not None:
             return verdict_of([refusal])
-        secret = secret_name(relative) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
-        return _SECRET_SEARCH if secret else _PLAIN["search_files"]
+        return _SECRET_SEARCH if asks_for_secrets(relative, glob) else _PLAIN["search_files"]
 
     def _search_web(self, params: JsonObject, workspace: str | None) -> Verdict:
         if hidden_in(params["query"]) is not None:

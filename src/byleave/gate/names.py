@@ -123,6 +123,11 @@ def secret_name(path: str) -> bool:
     return any(_holds_secrets((*above, name)) for *above, last in _readings(path) for name in (last, *_copied(last)))
 
 
+def asks_for_secrets(path: str, glob: str | None = None) -> bool:
+    """True if a path, or a glob of names below it, names files that usually hold secrets."""
+    return secret_name(path) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
+
+
 def _reason(groups: Iterable[NameGroup], path: str) -> str | None:
     readings = tuple(_readings(path))
     return next((group.because for group in groups if any(group.holds(names) for names in readings)), None)
@@ -162,7 +167,11 @@ def _holds_secrets(names: tuple[str, ...]) -> bool:
     ending = within.pop() if within else ""
     if ending in _CODE_ENDINGS and not last.startswith(".env") and not _SECRET.holds((*names[:-1], "")):
         return False
-    if _SECRET.holds(names) or (last in _AMBIGUOUS and _UNLESS_BELOW.isdisjoint(names[:-1])):
+    if _SECRET.holds(names):
+        return True
+    if not _UNLESS_BELOW.isdisjoint(names[:-1]):
+        return False
+    if last in _AMBIGUOUS:
         return True
     words = stem.replace("-", "_").split("_")
     if ending not in _SECRET_ENDINGS or not _UNLESS_WITHIN.isdisjoint((*within, *words)):

@@ -12,7 +12,7 @@ import os
 import stat
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ _MAX_PATH_BYTES = 4096
 # The gate's HIDDEN adds invisible characters of other categories, such as fillers.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MAX_SHOWN = 200
+_MOST_TOLD = 10
 _FALSE_SEPARATORS = frozenset("\\\u2044\u2215\u29f5\u29f8\ufe68\uff0f\uff3c")
 
 _GONE = " (deleted)"
@@ -73,6 +74,18 @@ def visible(name: str) -> str:
     if name.isascii() and name.isprintable():
         return name
     return "".join(_escape(char) if _is_unseen(char) else char for char in name)
+
+
+def left_out(paths: Sequence[str]) -> list[str]:
+    """The warning that lists the files hidden from a call."""
+    if not paths:
+        return []
+    names = ", ".join(repr(visible(path)) for path in paths[:_MOST_TOLD])
+    more = f" and {len(paths) - _MOST_TOLD} more" if len(paths) > _MOST_TOLD else ""
+    return [
+        f"Left out, because they usually hold secrets and nobody was asked: {names}{more}. "
+        "A call that names such a file is asked about."
+    ]
 
 
 def _is_unseen(char: str) -> bool:

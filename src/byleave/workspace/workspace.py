@@ -94,6 +94,10 @@ class Workspace:
         return HeldFiles(self._paths, max_bytes=self._settings.max_file_bytes)
 
     @cached_property
+    def _unasked_git(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    @cached_property
     def _write_exclusion(self) -> "WriteExclusion":
         from .sandbox.protected_names import WriteExclusion
 
@@ -309,7 +313,9 @@ class Workspace:
         sandbox = self._sandbox or await asyncio.to_thread(lambda: self.sandbox)
         if self._own is not None:
             await asyncio.to_thread(make_own, self.root, own_directories(self._settings))
-        return CommandExecutor(self.root, sandbox, self._settings, self._paths, self._held, self._denied_paths)
+        return CommandExecutor(
+            self.root, sandbox, self._settings, self._paths, self._held, self._denied_paths, self._unasked_git
+        )
 
     async def _run_command(
         self,

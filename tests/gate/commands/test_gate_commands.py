@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from byleave.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules
+from byleave.gate import DEFAULT_COMMANDS, CommandValidator, Gate, GateRules, understand
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Verdict
 from harness.json_values import JsonObject
@@ -538,3 +538,8 @@ def test_without_a_sandbox_nothing_is_low() -> None:
     assert "no sandbox" in verdict.findings[0].reason
     assert judge(["gcc", "a.c"], isolated=False).level == "HIGH"
     assert judge(["rm"], isolated=False).refused
+
+
+def test_directory_where_a_command_is_anyway_makes_no_other_call() -> None:
+    plain, there, sub = (understand("git", [*begin, "push"], "/ws").essence for begin in ([], ["-C", "."], ["-C", "a"]))
+    assert plain == there != sub

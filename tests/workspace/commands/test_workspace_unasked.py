@@ -5,10 +5,12 @@ They read no secrets, whatever the line, and leave alone what something executes
 
 import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from byleave.gate import secret_name, understand
 from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace.commands.named_files import MAX_DEPTH
-from byleave.workspace.commands.trusted import TrustedFiles, forget_put_back
+from byleave.workspace.commands.trusted import TrustedFiles, forget_put_back, still_put_back
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.stopping import DriftedError
 from byleave.workspace.workspace import Workspace
@@ -173,12 +175,15 @@ async def test_granted_git_leaves_trusted_files_as_they_were(
     blob = git(repository.root, "hash-object", "-w", str(repository.file("evil.txt", "evil\n")))
     assert (await run(workspace, "git", "update-index", "--add", "--cacheinfo", f"100755,{blob},{name}")).exit_code == 0
     for line in (("checkout", "--", name), ("checkout-index", "-fa"), ("restore", "."), ("stash",), ("stash", "pop")):
-        forget_put_back(str(repository.root))  # each line is tried, whatever the one before did
-        result = await run(workspace, "git", *line)
+        forget_put_back(
+            str(repository.root), still_put_back(str(repository.root))
+        )  # each line is tried, whatever the one before did
+        with pytest.raises(RefusedError, match=re.escape(repr(name))):
+            await run(workspace, "git", *line)
         path = repository.root / name
-        assert path.exists() is there, (line, result)
+        assert path.exists() is there, line
         assert not there or path.read_text() == "mine\n"
-    result = await run(workspace, "git", "checkout", "-f", "--", name, asked=True)
+    await run(workspace, "git", "checkout", "-f", "--", name, asked=True)
     if not there and not name.startswith((".vscode", ".husky", ".envrc", ".mcp")):
         assert (repository.root / name).read_text() == "evil\n"
 
@@ -223,6 +228,12 @@ async def test_unasked_git_records_nothing_until_a_person_was_asked_about_what_w
         assert "git checkout HEAD --" in str(refused.value.hint)
     assert (await run(workspace, "git", "status", "--short")).exit_code == 0
     names = ("package.json", "package-lock.json")
+    for line in (["branch", "-D", "next"], ["checkout", "HEAD", "--", names[0]]):
+        assert (await run(workspace, "git", *line, asked=True)).exit_code == 0
+        with pytest.raises(
+            RefusedError, match=r"changed 'package-lock.json'" if names[0] in line else "'package.json'"
+        ):
+            await run(workspace, "git", "add", "-A")
     assert (await run(workspace, "git", "checkout", "HEAD", "--", *names, asked=True)).exit_code == 0
     assert (await run(workspace, "git", "add", "-A")).exit_code == 0
     assert git(repository.root, "status", "--short", "-uno") == ""
@@ -230,13 +241,125 @@ async def test_unasked_git_records_nothing_until_a_person_was_asked_about_what_w
 
 
 async def test_what_its_owner_settled_holds_up_no_git_command(workspace: Workspace, repository: Place) -> None:
-    blob = git(repository.root, "hash-object", "-w", str(repository.file("evil.txt", "evil\n")))
-    await run(workspace, "git", "update-index", "--add", "--cacheinfo", f"100644,{blob},Makefile")
-    await run(workspace, "git", "checkout", "--", "Makefile")
+    git(repository.root, "checkout", "-qb", "next")
+    repository.file("Makefile", "new\n")
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "new")
+    git(repository.root, "checkout", "-q", "main")
+    await run(workspace, "git", "merge", "next")
     with pytest.raises(RefusedError):
-        await run(workspace, "git", "commit", "-m", "x")
+        await run(workspace, "git", "commit", "-am", "x")
     repository.file("Makefile", "mine\n")
+    assert (await run(workspace, "git", "commit", "-am", "x")).exit_code == 0
+
+
+@pytest.fixture
+def evil(repository: Place) -> Place:
+    """A repository whose files run harmless code, while its last commit but one holds other code."""
+    for content in ("evil\n", "mine\n"):
+        repository.file("conftest.py", content)
+        repository.file("sub/Makefile", content)
+        repository.file("a.txt", content)
+        git(repository.root, "add", "-A")
+        git(repository.root, "commit", "-qm", content)
+    return repository
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [["reset", "-q", "HEAD~1", "--", "conftest.py"]],
+        [["reset", "-q", "HEAD~1", "."]],
+        [["read-tree", "HEAD~1"]],
+        [["read-tree", "--prefix=x/", "HEAD~1"]],
+        [["-C", "sub", "reset", "-q", "HEAD~1", "--", "Makefile"]],
+        [["reset", "-q", "HEAD~1", "."], ["update-index", "--assume-unchanged", "conftest.py", "sub/Makefile"]],
+        [["reset", "-q", "HEAD~1", "."], ["update-index", "--skip-worktree", "conftest.py", "sub/Makefile"]],
+        [["rm", "-q", "--cached", "-r", "."]],
+    ],
+)
+async def test_unasked_git_records_and_writes_nothing_trusted_that_was_staged_unseen(
+    workspace: Workspace, evil: Place, lines: list[list[str]]
+) -> None:
+    for line in lines:
+        with suppress(RefusedError):
+            await run(workspace, "git", *line, asked=line[0] == "rm")
+    head = git(evil.root, "rev-parse", "HEAD")
+    commit = ["commit", "-m", "x"]
+    pathspecs = (["--literal-pathspecs"], ["--glob-pathspecs", "--noglob-pathspecs"], ["--icase-pathspecs"])
+    elsewhere = (["-C", "sub"], ["-C", "sub", "-C", ".."])
+    for line in (commit, *([*begin, *commit] for begin in (*pathspecs, *elsewhere)), ["write-tree"], ["stash"]):
+        with pytest.raises(RefusedError, match="staged") as refused:
+            await run(workspace, "git", *line)
+        assert "git reset --" in str(refused.value.hint)
+    with pytest.raises(RefusedError, match="staged"):
+        await run(workspace, "git", "checkout", "--", ".")
+    assert git(evil.root, "rev-parse", "HEAD") == head
+    assert (evil.root / "conftest.py").read_text() == "mine\n"
+    await run(workspace, "git", "commit", "-m", "x", asked=True)
+    assert git(evil.root, "rev-parse", "HEAD") != head
+
+
+async def test_unasked_git_records_what_is_staged_as_the_files_are(workspace: Workspace, evil: Place) -> None:
+    evil.file("conftest.py", "next\n")
+    evil.file("sub/package.json", "new\n")
+    git(evil.root, "rm", "-q", "sub/Makefile")
+    for line in (["add", "-A"], ["commit", "-m", "x"]):
+        assert (await run(workspace, "git", *line)).exit_code == 0
+    assert git(evil.root, "show", "HEAD:conftest.py") == "next"
+    evil.file("conftest.py", "first\n")
+    await run(workspace, "git", "add", "conftest.py")
+    evil.file("conftest.py", "second\n")
+    with pytest.raises(RefusedError, match="staged"):
+        await run(workspace, "git", "commit", "-m", "x")
+    assert (await run(workspace, "git", "add", "conftest.py")).exit_code == 0
     assert (await run(workspace, "git", "commit", "-m", "x")).exit_code == 0
+    await run(workspace, "git", "reset", "-q", "HEAD~2", "--", "conftest.py")
+    assert (await run(workspace, "git", "reset", "--", "conftest.py")).exit_code == 0
+    evil.file("a.txt", "other\n")
+    assert (await run(workspace, "git", "commit", "-am", "x")).exit_code == 0
+
+
+async def test_first_commit_is_recorded_unasked(workspace: Workspace, place: Place) -> None:
+    git(place.root, "init", "-q")
+    place.file("package.json", "{}")
+    for line in (["add", "-A"], ["commit", "-m", "x"]):
+        assert (await run(workspace, "git", *line)).exit_code == 0
+    git(place.root, "checkout", "-q", "--orphan", "other")
+    place.file("package.json", "changed")
+    for begin in ([], ["--glob-pathspecs", "--noglob-pathspecs"], ["--literal-pathspecs"]):
+        with pytest.raises(RefusedError, match=r"'package\.json'"):
+            await run(workspace, "git", *begin, "commit", "-m", "x")
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [["--bare"], ["--git-dir", ".git"], ["-C", "sub", "--git-dir=../.git"], ["--work-tree=sub"], ["-C", "none"]],
+)
+async def test_unasked_git_runs_nothing_where_git_cannot_tell_what_is_staged(
+    workspace: Workspace, evil: Place, begin: list[str]
+) -> None:
+    await run(workspace, "git", "reset", "-q", "HEAD~1", ".")
+    with pytest.raises(RefusedError, match="could not be looked through"):
+        await run(workspace, "git", *begin, "commit", "-m", "x")
+    assert git(evil.root, "show", "HEAD:conftest.py") == "mine"
+
+
+async def test_replaced_object_is_not_written(workspace: Workspace, evil: Place) -> None:
+    old, new = (git(evil.root, "rev-parse", f"{commit}:conftest.py") for commit in ("HEAD", "HEAD~1"))
+    git(evil.root, "replace", old, new)
+    (evil.root / "conftest.py").unlink()
+    await run(workspace, "git", "checkout", "HEAD", "--", "conftest.py", asked=True)
+    assert (evil.root / "conftest.py").read_text() == "mine\n"
+
+
+async def test_nothing_is_staged_between_the_look_and_the_commit(workspace: Workspace, evil: Place) -> None:
+    """Unasked git commands run one after another."""
+    first = git(evil.root, "rev-parse", "HEAD~1")
+    lines = [["reset", "-q", first, "--", "conftest.py"], ["commit", "--allow-empty", "-m", "x"]] * 5
+    results = await asyncio.gather(*(run(workspace, "git", *line) for line in lines), return_exceptions=True)
+    assert [result for result in results if isinstance(result, RefusedError)]
+    assert git(evil.root, "show", "HEAD:conftest.py") == "mine"
 
 
 @pytest.mark.parametrize(
@@ -304,13 +427,42 @@ async def test_unasked_command_leaves_alone_what_a_trusted_link_to_a_directory_l
     assert f"It made '{target}/{new}'" in told
     script = "for path in {!r}:\n try: open(path, 'w').write('evil')\n except OSError: print('kept off')"
     paths = [f"{target}/{name}", f"{link}/{name}", f"{target}/{new}"]
-    forget_put_back(str(repository.root))
+    forget_put_back(str(repository.root), still_put_back(str(repository.root)))
     for line in (["git", "restore", "."], ["python", "-c", script.format(paths)]):
         await run(workspace, *line)
         assert kept.read_text() == "mine\n"
         assert not (repository.root / target / new).exists()
     assert (repository.root / target).stat().st_ino == before
     assert os.readlink(repository.root / "way") == target
+
+
+@pytest.mark.parametrize(("link", "target", "name"), LINKED)
+@pytest.mark.parametrize("below", ["", "lib/"])
+async def test_unasked_git_records_nothing_staged_unseen_behind_a_trusted_link(
+    workspace: Workspace, repository: Place, link: str, target: str, name: str, below: str
+) -> None:
+    at = ["-C", below] if below else []
+    if below:
+        git(repository.root, "init", "-q", below)
+    new = "config.js" if name == "config.ts" else f"{os.path.dirname(name)}/new".removeprefix("/")
+    for names, content in ([name, new], "evil\n"), ([name], "mine\n"):
+        for path in names:
+            repository.file(f"{below}{target}/{path}", content)
+        if content == "mine\n":
+            (repository.root / below / target / new).unlink()
+        link_to(repository, f"{below}{link}", f"{below}{target}") if content == "evil\n" else None
+        git(repository.root / below, "add", "-A")
+        git(repository.root / below, "commit", "-qm", content)
+    for path in (name, new):
+        assert (await run(workspace, "git", *at, "reset", "-q", "HEAD~1", "--", f"{target}/{path}")).exit_code == 0
+        with pytest.raises(RefusedError, match=re.escape(f"'{target}/{path}'")):
+            await run(workspace, "git", *at, "commit", "-m", "x")
+        assert (await run(workspace, "git", *at, "reset", "-q", "--", f"{target}/{path}")).exit_code == 0
+    repository.file(f"{below}a.txt", "mine\n")
+    git(repository.root / below, "add", "a.txt")
+    assert (
+        await run(workspace, "git", *at, "-c", "user.name=a", "-c", "user.email=a@e", "commit", "-m", "x")
+    ).exit_code == 0
 
 
 @pytest.mark.parametrize("changed", [".claude", "way", "over"])

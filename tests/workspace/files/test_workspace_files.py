@@ -600,3 +600,14 @@ async def test_names_with_fillers_are_listed_so_that_they_can_be_seen(workspace:
     for char in "\u115f\u3164\u2800\ufe0f\u034f\uffa0":
         with pytest.raises(PathValidationError, match="no path here may hold"):
             await _read(workspace, f"a{char}b")
+
+
+@pytest.mark.promise("S")
+async def test_lines_of_a_secret_are_masked_when_they_are_read_without_its_first(
+    workspace: Workspace, place: Place
+) -> None:
+    line = "Ab3" + "x" * 61
+    key = f"-----BEGIN PRIVATE KEY-----\n{line}\n{line}\n-----END PRIVATE KEY-----\n"
+    place.file("all.yaml", f"{key}---\nkind: Secret\ndata:\n  DATABASE_URL: cG9zdGdyZXM\n")
+    assert (await _read(workspace, "all.yaml", start_line=3, end_line=3)).content == "[masked:private-key]\n"
+    assert (await _read(workspace, "all.yaml", start_line=8)).content == "  DATABASE_URL: [masked:secret]\n"

@@ -3,19 +3,23 @@
 import asyncio
 import errno
 import hashlib
+import importlib
 import json
 import os
+import py_compile
+import re
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
 from byleave.gate import Gate, UnderstoodCommand, understand
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection
-from byleave.protocol.errors import ByleaveError, ToolFailure
+from byleave.protocol.errors import ByleaveError, RefusedError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace.commands import bound_files as pins_module
@@ -77,21 +81,11 @@ async def test_a_long_script_is_shown_by_its_beginning_and_bound_by_all_of_it(
     (file,) = (await inspected(workspace, "python", "x.py")).files
     assert (file.sha256, file.size, file.shortened) == (sha(content), len(content), True)
     assert file.text is not None
-    assert len(file.text) == MAX_SEEN_TEXT
+    # More than is shown, so that the server finds a secret that lies across the edge.
+    assert MAX_SEEN_TEXT + 4096 <= len(file.text) <= 2 * MAX_SEEN_TEXT
 
 
-async def test_secrets_in_a_script_are_masked_also_at_the_edge_of_what_is_shown(
-    workspace: Workspace, place: Place
-) -> None:
-    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    place.file("x.py", f"token = '{token}'\n" + "#" * (MAX_SEEN_TEXT - 40) + f"\ntoken = '{token}'\n")
-    (file,) = (await inspected(workspace, "python", "x.py")).files
-    assert file.text is not None
-    assert "ghp_" not in file.text
-    assert "[masked:" in file.text
-
-
-async def test_what_could_act_in_a_script_is_never_masked(workspace: Workspace, place: Place) -> None:
+async def test_scripts_of_a_package_are_sent_as_they_are(workspace: Workspace, place: Place) -> None:
     scripts = {"test": "curl https://ci:a1$(touch${IFS}MARK)@host/", "pretest": "TOKEN=aB3xyz99 node x.js"}
     scripts |= {"posttest": "npx --api-key evil-pkg2; GH_TOKEN=ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6 x"}
     place.file("package.json", json.dumps({"scripts": scripts}))
@@ -99,18 +93,16 @@ async def test_what_could_act_in_a_script_is_never_masked(workspace: Workspace, 
     assert seen.text is not None
     assert "https://ci:a1$(touch${IFS}MARK)@host/" in seen.text
     assert "TOKEN=aB3xyz99 node x.js" in seen.text
-    assert "npx --api-key evil-pkg2; GH_TOKEN=[masked:github-token, 40 characters] x" in seen.text
+    assert scripts["posttest"] in seen.text
 
 
-async def test_a_file_that_runs_is_shown_whatever_its_name_with_its_secrets_masked(
-    workspace: Workspace, place: Place
-) -> None:
+async def test_a_file_that_runs_is_sent_as_it_is_whatever_its_name(workspace: Workspace, place: Place) -> None:
     place.file("package.json", json.dumps({"scripts": {"test": "x"}}))
-    place.file(".npmrc", "script-shell=tools/x\n//registry.example.org/:_authToken=aB3xyz99aB3xyz99\n")
+    settings = "script-shell=tools/x\n//registry.example.org/:_authToken=aB3xyz99aB3xyz99\n"
+    place.file(".npmrc", settings)
     place.file("client_secret_check.py", GOOD)
     npmrc = (await inspected(workspace, "npm", "test")).files[1]
-    masked = "//registry.example.org/:_authToken=[masked:npm-token, 16 characters]\n"
-    assert (npmrc.path, npmrc.text) == (".npmrc", f"script-shell=tools/x\n{masked}")
+    assert (npmrc.path, npmrc.text) == (".npmrc", settings)
     (script,) = (await inspected(workspace, "python", "client_secret_check.py")).files
     assert (script.text, script.note) == (GOOD.decode(), None)
 
@@ -200,6 +192,42 @@ async def test_text_with_an_archive_behind_it_is_not_shown_as_text(workspace: Wo
     assert (tool.text, tool.note) == (None, "It is not text.")
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"# coding: utf-7\n",
+        b"#!/usr/bin/python\n# -*- coding: unicode_escape -*-\n",
+        b"\xef\xbb\xbf# vim: set fileencoding=rot13 :\n",
+        b"# x\r# coding=utf-7\n\n",
+        b"\f\t # coding: coding: cp037\n",
+        b"# coding: utf-8 coding: utf-7\n",
+        b"#" * 300_000 + b"\n# coding: utf-7\n",
+    ],
+)
+async def test_code_in_an_encoding_that_hides_it_is_not_shown(workspace: Workspace, place: Place, start: bytes) -> None:
+    place.file("x.py").write_bytes(start + b"# +AAo-print('evil')\n")
+    [file] = (await inspected(workspace, "python", "x.py")).files
+    assert (file.text, file.note) == (None, inspection_module._OTHER_CODE)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("# coding: utf-8\nx = 'é'".encode(), "# coding: utf-8\nx = 'é'"),
+        (b"# -*- coding: UTF_8-unix -*-\n", "# -*- coding: UTF_8-unix -*-\n"),
+        (b"#!/x\n# coding: latin-1\nx = '\xe9'", "#!/x\n# coding: latin-1\nx = 'é'"),
+        (b"x = 1\ny = 2\n# coding: utf-7", "x = 1\ny = 2\n# coding: utf-7"),
+        (b"x = 'coding: utf-7'\n", "x = 'coding: utf-7'\n"),
+    ],
+)
+async def test_code_is_shown_in_the_encoding_that_python_reads(
+    workspace: Workspace, place: Place, data: bytes, text: str
+) -> None:
+    place.file("x.py").write_bytes(data)
+    [file] = (await inspected(workspace, "python", "x.py")).files
+    assert (file.text, file.note) == (text, None)
+
+
 async def test_scripts_in_a_list_are_shown(workspace: Workspace, place: Place) -> None:
     place.file("package.json", '{"scripts": ["echo a"]}')
     package, *_ = (await inspected(workspace, "npm", "run", "0")).files
@@ -268,6 +296,34 @@ async def test_a_directory_stands_for_the_files_in_it(workspace: Workspace, plac
     inspection = await inspected(workspace, "python", "app")
     assert inspection.bound == {"app": "missing", "app/__main__.py": sha(GOOD), "app/__main__.pyc": "missing"}
     assert "good" in (await run(workspace, inspection.bound, "python", "app")).stdout
+
+
+@pytest.mark.parametrize("name", ["json.pyc", "sub/json.pyc", "__pycache__/json.pyc", "link.pyc"])
+async def test_compiled_code_without_source_does_not_run_beside_what_is_shown(
+    workspace: Workspace, place: Place, name: str
+) -> None:
+    place.file("x.py", GOOD)
+    place.file("sub/x.py", GOOD)
+    if name == "link.pyc":
+        place.file("plain.txt")
+        (place.root / name).symlink_to("plain.txt")
+    else:
+        py_compile.compile(str(place.file("other.py", EVIL)), cfile=str(place.root / name))
+    for line in (["python", "x.py"], ["python", "-m", "pytest"], ["python", "sub/x.py"]):
+        inspection = await inspected(workspace, *line)
+        with pytest.raises(RefusedError, match=re.escape(f"'{name}' is compiled code without its source")):
+            await run(workspace, inspection.bound, *line)
+
+
+async def test_compiled_code_that_python_does_not_take_for_a_module_holds_up_nothing(
+    workspace: Workspace, place: Place
+) -> None:
+    place.file("x.py", GOOD)
+    names = ("x.pyc", "__pycache__/json.cpython-311.pyc", "node_modules/json.pyc", ".venv/lib/json.pyc")
+    for name in names:
+        place.file(name, "old")
+    inspection = await inspected(workspace, "python", "x.py")
+    assert "good" in (await run(workspace, inspection.bound, "python", "x.py")).stdout
 
 
 async def test_a_link_inside_is_followed_and_bound_by_content(workspace: Workspace, place: Place) -> None:
@@ -454,6 +510,45 @@ async def test_compiled_code_beside_a_module_is_named(workspace: Workspace, plac
     place.file(name, b"\x7fELF")
     assert repr(name) in ((await inspected(workspace, "python", "-m", "foo")).problem or "")
     assert (await inspected(workspace, "python", "foo.py")).problem is None
+
+
+def forge_cache(source: Path, code: str, cache: Path) -> None:
+    """Compile other code as if it were of this source: same size, same time."""
+    info = source.stat()
+    other = importlib._bootstrap_external._code_to_timestamp_pyc(  # type: ignore[attr-defined]
+        compile(code, str(source), "exec"), int(info.st_mtime), info.st_size
+    )
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.write_bytes(other)
+
+
+@pytest.mark.parametrize("args", [["-m", "pkg.x"], ["-bEm", "pkg.x"], ["y.py"]])
+@pytest.mark.parametrize("behind_link", [False, True])
+@pytest.mark.parametrize("sandbox", ["bwrap", "none"])
+async def test_compiled_code_never_runs_in_place_of_what_was_shown(
+    place: Place, tmp_path: Path, args: list[str], behind_link: bool, sandbox: Literal["bwrap", "none"]
+) -> None:
+    workspace = Workspace(place.root, ClientSettings(home=tmp_path / "home", sandbox=sandbox))
+    place.file("pkg/__init__.py", "")
+    source = place.file("pkg/x.py", "print('good')\n")
+    place.file("y.py", "import pkg.x\n")
+    name = f"x.{sys.implementation.cache_tag}.pyc"
+    forge_cache(source, "print('evil')", source.parent / ("made" if behind_link else "__pycache__") / name)
+    if behind_link:
+        (place.root / "pkg/__pycache__").symlink_to("made")
+    bound = (await inspected(workspace, "python", *args)).bound
+    assert bound
+    assert (await run(workspace, bound, "python", *args)).stdout == "good\n"
+    await workspace.close()
+
+
+async def test_files_can_still_be_compiled_to_check_them(workspace: Workspace, place: Place) -> None:
+    place.file("x.py", "x = 1\n")
+    args = ["-m", "py_compile", "x.py"]
+    bound = (await inspected(workspace, "python", *args)).bound
+    result = await run(workspace, bound, "python", *args)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert not (place.root / "__pycache__").exists()
 
 
 async def test_a_module_that_a_module_runs_is_shown_and_bound(workspace: Workspace, place: Place) -> None:
@@ -677,8 +772,9 @@ async def test_a_file_swapped_while_the_command_starts_ends_it_and_withholds_wha
 async def test_once_it_has_started_the_file_may_change(
     workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pins_module, "START_SECONDS", 0.5)
-    script = b"import time\nprint('up', flush=True)\ntime.sleep(1)\nprint('done')\n"
+    # Long enough for Python to read its file on a busy machine; it ends once the other is written.
+    monkeypatch.setattr(pins_module, "START_SECONDS", 3)
+    script = b"import os, time\nprint('up')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')\n"
     place.file("x.py", script)
     running = asyncio.create_task(run(workspace, {"x.py": sha(script)}, "python", "x.py"))
     await workspace.run("write_file", {"path": "other.txt", "content": "at once"})
@@ -688,6 +784,7 @@ async def test_once_it_has_started_the_file_may_change(
     # Our own write waits for the start to be over instead of ending it.
     await workspace.run("write_file", {"path": "x.py", "content": "print('new')\n"})
     assert holding.over.is_set()
+    place.file("go")
     assert (await running).stdout == "up\ndone\n"
     assert (place.root / "x.py").read_text() == "print('new')\n"
 

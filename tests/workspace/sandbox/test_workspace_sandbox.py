@@ -110,6 +110,67 @@ async def test_only_what_a_toolchain_needs_is_readable(
     assert keeper.captured().stdout.split() == [f"{tools}/{path}" for path in (*needed, "lib64/code.js")]
 
 
+@pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox])
+async def test_settings_put_beside_a_toolchain_later_are_not_readable(
+    place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox]
+) -> None:
+    tools = place.outside / "node"
+    for name in ("bin/tool", "lib/code.js"):
+        (tools / name).parent.mkdir(parents=True)
+        (tools / name).write_text("needle")
+    chains = (programs_module.Toolchain(tools, tools / "bin"),)
+    for module in (bubblewrap_module, landlock_module):
+        monkeypatch.setattr(module, "usable_toolchains", lambda root: chains)
+    sandbox = backend(place.root)
+
+    async def read(*paths: str) -> str:
+        keeper = OutputKeeper(65536)
+        with sandbox.launch(["/bin/cat", *(f"{tools}/{path}" for path in paths)]) as launch:
+            await run_process(launch, keeper, seconds=20)
+        return keeper.captured().stdout
+
+    assert await read("bin/tool", "lib/code.js") == "needleneedle"
+    (tools / "etc").mkdir()
+    (tools / "etc/npmrc").write_text("a token")
+    assert await read("lib/code.js", "etc/npmrc") == "needle"
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox])
+async def test_files_of_the_owner_beside_programs_are_not_readable(
+    place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox]
+) -> None:
+    programs, opt, local = (place.outside / name for name in ("bin", "opt", "local"))
+    needed = ["opt/scanner/bin/scan", "opt/scanner/lib/a.js", "local/go/bin/go"]
+    beside = ["opt/scanner/conf/scan.properties", "opt/scanner/etc/rc", "opt/other/x", "local/go/config/token"]
+    unlinked = ["local/tomcat/conf/users.xml", "local/notes.txt", "local/share/man"]
+    for name in (*needed, *beside, *unlinked):
+        (place.outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.outside / name).write_text("needle")
+    programs.mkdir()
+    for name in (needed[0], needed[2]):
+        (programs / Path(name).name).symlink_to(place.outside / name)
+    with monkeypatch.context() as here:
+        here.setattr(programs_module, "SYSTEM_DIRECTORIES", (str(programs),))
+        here.setattr(programs_module, "_OPT", str(opt))
+        here.setattr(programs_module, "_LOCAL", str(local))
+        packages = programs_module.optional_packages.__wrapped__()
+        here.setattr(programs_module, "optional_packages", lambda: packages)
+        hidden = programs_module.beside_programs()
+    assert packages == (str(local / "go"), str(opt / "scanner"))
+    assert {f"{local}/tomcat", f"{local}/notes.txt", "/usr/etc"} <= set(hidden)
+    assert not {f"{local}/share", f"{local}/go"} & set(hidden)
+    document = next(str(path) for path in Path("/usr/share/doc").rglob("copyright") if path.is_file())
+    for module in (bubblewrap_module, landlock_module):
+        monkeypatch.setattr(module, "optional_packages", lambda: packages)
+        monkeypatch.setattr(module, "beside_programs", lambda: (*hidden, str(Path(document).parent)))
+    keeper, sandbox = OutputKeeper(65536), backend(place.root)
+    paths = [*(f"{place.outside}/{name}" for name in (*needed, *beside, *unlinked)), document]
+    with sandbox.launch(["/usr/bin/head", "-qc6", *paths]) as launch:
+        await run_process(launch, keeper, seconds=20)
+    assert keeper.captured().stdout == "needle" * len(needed)
+
+
 def test_package_that_a_program_leads_into_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "node").symlink_to("/opt/node-22/bin/node")
     (tmp_path / "odd").symlink_to("/opt/alone")

@@ -28,7 +28,7 @@ from byleave.workspace.sandbox.environment import command_user, find_program
 from byleave.workspace.sandbox.mounts import works_in_another
 from byleave.workspace.sandbox.processes import OutputKeeper, run_process
 from byleave.workspace.sandbox.protected_names import _STAMP, StandIns, is_stand_in
-from byleave.workspace.sandbox.sandbox import BoundFile, HeldBack, may_limit
+from byleave.workspace.sandbox.sandbox import HeldBack, may_limit
 from byleave.workspace.workspace import Workspace
 from harness.place import Place
 
@@ -451,17 +451,6 @@ async def test_protected_file_that_is_replaced_under_a_command_is_told(
     result = await running
     assert result.isolation["created"] == [file]
     assert (await _run(workspace, "python", "-c", "1")).isolation["created"] == []
-
-
-def test_nothing_laid_over_compiled_code_is_without_a_bound(workspace: Workspace, place: Place) -> None:
-    place.file("pkg/__pycache__/a.pyc")
-    fd = os.open(place.file("pkg/a.py", "1"), os.O_RDONLY)
-    with workspace.sandbox.launch(["/usr/bin/python"], bound_files=[BoundFile("pkg/a.py", fd, 0o644)]) as launch:
-        argv = launch.argv
-        covers = [at for at, word in enumerate(argv) if word == "--tmpfs"]
-        assert any(argv[at + 1].endswith("__pycache__") for at in covers)
-        assert all("--size" in argv[at - 4 : at] for at in covers)
-    os.close(fd)
 
 
 @needs_root

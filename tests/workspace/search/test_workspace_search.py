@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from byleave.gate import Gate
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
 from byleave.workspace.paths import PathValidator
@@ -85,6 +86,47 @@ async def test_rules_behind_a_line_that_is_no_text_are_not_read(searcher: Search
     for name in ("a", "b"):
         place.file(name, "needle")
     assert await _search(searcher, "needle") == [("b", 1, "needle")]
+
+
+@pytest.mark.promise("S")
+async def test_secrets_that_a_search_leaves_out_are_named_whether_they_match_or_not(
+    searcher: SearchExecutor, place: Place
+) -> None:
+    place.file(".gitignore", ".env\nnode_modules/\n")
+    for name in (".env", "src/secret.yaml", "node_modules/x/secret.yaml", ".aws/credentials", "a.py"):
+        place.file(name, "API_HOST=1\n")
+    for pattern in ("API_HOST", "nothing like it"):
+        result = await searcher.search(SearchFilesParams(pattern=pattern))
+        assert [match.path for match in result.matches] == (["a.py"] if pattern == "API_HOST" else [])
+        (warning,) = result.warnings
+        assert "'.env', 'src/secret.yaml'. A call that names such a file is asked about." in warning
+    assert not (await searcher.search(SearchFilesParams(pattern="API_HOST", glob="*.py"))).warnings
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(("glob", "path"), [(".env*", ".env"), ("secret.yaml", "src/secret.yaml")])
+async def test_secrets_that_a_glob_asks_for_are_asked_about_and_then_searched(
+    searcher: SearchExecutor, place: Place, glob: str, path: str
+) -> None:
+    place.file(".gitignore", ".env\n")
+    for name in (".env", "src/secret.yaml", "a.py"):
+        place.file(name, "HOST=1\n")
+    assert Gate().judge("search_files", {"pattern": "HOST", "glob": glob}).verdict.level == "MEDIUM"
+    result = await searcher.search(SearchFilesParams(pattern="HOST", glob=glob))
+    assert ([match.path for match in result.matches], result.warnings) == ([path], [])
+
+
+@pytest.mark.promise("S")
+async def test_line_that_only_others_tell_is_secret_is_masked_when_it_is_found(
+    searcher: SearchExecutor, place: Place
+) -> None:
+    line = "Ab3" + "x" * 61
+    key = f"    -----BEGIN PRIVATE KEY-----\n    {line}\n    {line}\n    -----END PRIVATE KEY-----\n"
+    place.file("k8s/all.yaml", f"kind: Secret\ndata:\n  DATABASE_URL: cG9zdGdyZXM\nstringData:\n  tls.key: |\n{key}")
+    masked = "    [masked:private-key]"
+    found = await _search(searcher, "^ {4}[A-Za-z0-9+/=]{40,}$", regex=True)
+    assert found == [("k8s/all.yaml", 7, masked), ("k8s/all.yaml", 8, masked)]
+    assert await _search(searcher, "DATABASE_URL") == [("k8s/all.yaml", 3, "  DATABASE_URL: [masked:secret]")]
 
 
 async def test_directory_of_secrets_is_searched_when_it_is_asked_for(searcher: SearchExecutor, place: Place) -> None:
@@ -400,7 +442,7 @@ def test_expression_that_means_something_else_here_is_refused(
 
 def _work(fd: int, **more: object) -> JsonObject:
     work = {"fd": fd, "above": [], "pattern": "needle", "regex": True, "case_sensitive": True, "globs": []}
-    return work | {"max_count": 1001, "ask": None, "seconds": 10, "owner": None} | more
+    return work | {"overrules": False, "max_count": 1001, "ask": None, "seconds": 10, "owner": None} | more
 
 
 def test_scan_answers_like_ripgrep(

@@ -26,7 +26,7 @@ from byleave.workspace.sandbox.sandbox import Launch
 from byleave.workspace.search import executor as search
 from byleave.workspace.search import ripgrep as search_runs
 from byleave.workspace.search import ripgrep as search_sandbox
-from byleave.workspace.search.executor import SearchExecutor, ripgrep_arguments
+from byleave.workspace.search.executor import Names, SearchExecutor, ripgrep_arguments
 from byleave.workspace.search.ripgrep import Above, AnswerReader, RipgrepSandbox, SearchRoot, working_ripgrep
 from harness.place import Place
 
@@ -170,22 +170,16 @@ async def test_no_process_is_left(place: Place, paths: PathValidator, use_ripgre
 async def test_large_file_that_holds_up_a_search_is_not_read_again(
     place: Place, paths: PathValidator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked_for_sizes: list[bool] = []
-
-    def seen(launch: Launch, *rest: Any, **more: Any) -> Any:
-        asked_for_sizes.append(any(word.startswith("--max-filesize=") for word in launch.argv))
-        return run_process(launch, *rest, **more)
-
-    monkeypatch.setattr(search_runs, "run_process", seen)
+    seen = _launches(monkeypatch)
     monkeypatch.setattr(search_runs, "_SUSPICIOUS_SECONDS", 0.0)
     place.file("deep/large", (b"word and " * 12_500 + b"\n") * 300)
     place.file("small", "word and " * 20 + "7\n")
     searcher = SearchExecutor(paths)
     slow = SearchFilesParams(pattern=r"(\w{1,30}\s\w+\s){20}\d", regex=True)
     assert _found(await searcher.search(slow)) == ["small"]
-    assert asked_for_sizes == [False, True]
+    assert [any(word.startswith("--max-filesize=") for word in line) for line in seen] == [False, True]
     assert _found(await searcher.search(slow)) == ["small"]
-    assert asked_for_sizes == [False, True, True]
+    assert [any(word.startswith("--max-filesize=") for word in line) for line in seen] == [False, True, True]
 
 
 async def test_large_file_that_takes_too_much_memory_ends_no_search(
@@ -216,7 +210,9 @@ def test_ripgrep_in_order_is_read_as_well(place: Place) -> None:
     here = SearchRoot(fd, ".", is_file=False)
     ripgrep = working_ripgrep(place.root, here)
     assert ripgrep is not None
-    arguments = ripgrep_arguments(SearchFilesParams(pattern="needle"), [], here)
+    arguments = ripgrep_arguments(
+        SearchFilesParams(pattern="needle"), Names((), secret=False, overrule=False, per_file=1001), here
+    )
     reader = AnswerReader(120, lambda _: True, in_order=True)
     with ripgrep.launch(here, ["--sort=path", *arguments]) as launch:
         run = subprocess.run(launch.argv, capture_output=True, env=launch.env, pass_fds=launch.pass_fds, check=True)
@@ -324,11 +320,12 @@ async def test_nothing_outside_is_reported_while_links_are_swapped(place: Place,
 
 
 def _launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The command lines that are started from now on."""
+    """The command lines that are started from now on, without those that look for names alone."""
     seen: list[list[str]] = []
 
     def run(launch: Launch, *rest: Any, **more: Any) -> Any:
-        seen.append(launch.argv)
+        if "--max-count=1" not in launch.argv:
+            seen.append(launch.argv)
         return run_process(launch, *rest, **more)
 
     monkeypatch.setattr(search_runs, "run_process", run)

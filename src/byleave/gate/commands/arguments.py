@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from byleave.gate.names import MEDIUM_EXTENSIONS, protected_name, secret_name, trusted_name
+from byleave.gate.names import MEDIUM_EXTENSIONS, asks_for_secrets, protected_name, secret_name, trusted_name
 from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out
 from byleave.gate.text.characters import hidden_in_prose
 from byleave.gate.text.render import quoted
@@ -196,13 +196,6 @@ _NETWORK_SCHEMES = frozenset({"http", "https", "ssh", "git", "git+ssh", "git+htt
 _SAFE_CHECKPOINTS = frozenset({"dot", ".", "echo", "bell", "totals", "ttyout", "sleep"})
 _WEB = re.compile(r"(?:https?://)?[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:[/?#][^\s\\{}\[\]]*)?", re.IGNORECASE)
 _WHEEL = (".whl", ".zip", ".egg", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_TOKEN = re.compile(
-    r"\\[1-9gk]|\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*+\]?|\(\?(?:R|[0-9]+|[+-][0-9]+|&|P>)|"
-    r"\((?:\?(?:P?<\w+>|<?[=!]|[a-z-]*[:>|]))?|\)|\{[0-9]*,?[0-9]*\}|.",
-    re.DOTALL,
-)
-_RECURSION = re.compile(r"\(\?(?:R|[0-9]+|[+-][0-9]+|&|P>)")
-_BACKWARDS = re.compile(r"\\[1-9gk]")
 _LINKER_PROGRAMS = ("-plugin", "--plugin", "-dynamic-linker", "--dynamic-linker", "-I", "-fuse-ld", "@")
 _MEDIUM, _HIGH, _REFUSE = VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 
@@ -238,27 +231,6 @@ def _text(value: str, place: Argument) -> Findings:
     if hidden_in_prose(value) is None:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
-
-
-def backtracks(pattern: str) -> bool:
-    """True if a Perl pattern calls itself, or repeats a group with a repetition, choice or back-reference in it."""
-    open_groups, closed = [False], False
-    for piece in _TOKEN.findall(pattern):
-        ended, closed = closed, False
-        if _RECURSION.fullmatch(piece):
-            return True
-        if piece.startswith("("):
-            open_groups.append(False)
-        elif piece == ")" and len(open_groups) > 1:
-            closed = open_groups.pop()
-            open_groups[-1] = open_groups[-1] or closed
-        elif piece in "*+" or piece.startswith("{"):
-            if ended:
-                return True
-            open_groups[-1] = True
-        elif piece in "?|" or _BACKWARDS.match(piece):
-            open_groups[-1] = True
-    return False
 
 
 def _number(value: str, place: Argument) -> Findings:
@@ -443,7 +415,7 @@ def _script(value: str, place: Argument) -> Findings:
 
 
 def _glob(value: str, place: Argument) -> Findings:
-    if secret_name(value) or secret_name(value.strip("*")):
+    if asks_for_secrets(value, value):
         return [place.finding(_MEDIUM, f"{quoted(value)} asks for files that usually hold secrets.", always_asks=True)]
     return _text(value, place)
 

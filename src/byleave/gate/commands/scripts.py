@@ -52,6 +52,7 @@ _NODE_IMPORTS = _names("--import --loader --experimental-loader --test-global-se
 _NODE_READS = _names(
     "--env-file --env-file-if-exists --openssl-config --experimental-config-file --snapshot-blob --build-snapshot"
 )
+_NODE_GLOB = re.compile(r"[*?\[\]{}()\\]")
 _NODE_DEBUGS = (["inspect"], ["debug"])
 _PATH_STARTS = (".", "/")
 _NODE_CODE = frozenset({"-e", "--eval", "-p", "--print", "-pe"})
@@ -283,12 +284,21 @@ def _node(line: Line) -> Iterable[str]:
     if line.has(*_NODE_CODE) or script == ["-"]:
         return found
     if line.has("--test"):
-        tests = [*script, *line.rest]
-        # Of a directory or a pattern node runs whatever tests there are, as without any.
-        return found + tests if all(test.endswith(NODE_FILES) and _is_plain_path(test) for test in tests) else found
+        return found + [name for test in (*script, *line.rest) for name in _node_test(test)]
     for name in script:
         found += _node_file(name, entry=True)
     return found
+
+
+def _node_test(name: str) -> list[str]:
+    """Files that `node --test` runs for a name, whatever it ends with; none for a pattern, or for the workspace.
+
+    Of these and of a directory node runs whatever tests there are, or its `index.js`.
+    """
+    name = posixpath.normpath(name)
+    if name == "." or _NODE_GLOB.search(name):
+        return []
+    return [name] if name.endswith(NODE_FILES) else [name, f"{name}/index.js"]
 
 
 def _node_file(name: str, *, entry: bool) -> list[str]:

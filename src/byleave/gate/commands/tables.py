@@ -192,8 +192,8 @@ class CommandTable:
     """Subcommands under all their names."""
     modules: Mapping[str, Option] = field(default_factory=dict[str, Option])
     settings: frozenset[str] = frozenset()
-    backtracks: frozenset[str] = frozenset()
-    """Options with which matching a pattern may take unbounded time."""
+    bounded: frozenset[str] = frozenset()
+    """Options with which matching ends in time even if a pattern refers back to a group; without one it is asked."""
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     not_match: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -363,7 +363,7 @@ _TYPES: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(("last", "after", "operands"), Kind),
     **dict.fromkeys(("never", "unless"), re.compile),
     **dict.fromkeys(("match", "not_match"), _examples),
-    **dict.fromkeys(("answers", "first_given_by", "last_given_by", "settings", "backtracks", "offline_with"), _words),
+    **dict.fromkeys(("answers", "first_given_by", "last_given_by", "settings", "bounded", "offline_with"), _words),
     "style": Style,
     "synonyms": lambda groups: tuple(tuple(group.split()) for group in groups),
 }

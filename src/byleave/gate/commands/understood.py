@@ -5,6 +5,7 @@ A line that the tables could not read (`reading` is None) is never LOW and gets 
 only the disk can tell (links, directories, repositories).
 """
 
+import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,6 +41,8 @@ _GIT_WRITES = "--ou"
 """The shortest beginning of `--output`."""
 _MAKES_REPOSITORY = frozenset({"init", "init-db", "clone"})
 _GIT_SETTINGS = frozenset({"config", "remote"})
+_GIT_APART = frozenset({"--git-dir", "--work-tree", "--bare"})
+"""With these the repository is not the one that the working tree belongs to."""
 
 # A bare repository in the workspace has its own configuration, which can name programs: git uses one only if named.
 _GIT_SAFETY = (
@@ -52,6 +55,9 @@ _NO_OTHER_REPOSITORY = ("-c", "protocol.file.allow=never")
 _GIT_FETCHES = frozenset({"clone", "fetch", "fetch-pack", "ls-remote", "pull", "remote", "submodule"})
 # With -u it would try to remove `.byleave`, and stop half-way. A file that is not there excludes nothing.
 _STASH_LEAVES = ("-c", "core.excludesFile=~/.stash-ignore")
+# The variable that keeps Python from compiled files of the workspace does not reach a line with one of these.
+_IGNORE_ENVIRONMENT = frozenset({"-E", "-I"})
+_NO_COMPILED = ("-X", "pycache_prefix=/dev/null")
 _TAMED_BY = {
     **dict.fromkeys(("diff", "log", "show"), ("--no-ext-diff", "--no-textconv")),
     # Only its owner can remove it, so git would fail each time.
@@ -162,6 +168,26 @@ class UnderstoodCommand:
         """The program and its subcommand, without options and operands."""
         return (self.program,) if self.subcommand is None else (self.program, self.subcommand.name)
 
+    @cached_property
+    def essence(self) -> tuple[object, ...]:
+        """The line without what only respells it: order and clusters of options, other ways to write a path."""
+        if self.reading is None:
+            return (self.program, *map(self._plain, self.args))
+        return (self.program, *self._essence_of(self.reading))
+
+    def _essence_of(self, reading: Reading) -> tuple[object, ...]:
+        said = {(one.option.name, self._plain(one.value or "")) for one in reading.said}
+        said |= {(name, self._plain(value or "")) for name, value in reading.unknown}
+        said.discard(("-C", "."))  # where it is anyway
+        sub = None if reading.sub is None else self._essence_of(reading.sub)
+        rest = reading.rest if sub is None else ()
+        return tuple(sorted(said)), tuple(map(self._plain, (*reading.operands, *rest))), sub
+
+    def _plain(self, word: str) -> str:
+        root = (self.workspace or "").rstrip("/")
+        path = posixpath.normpath(word) if word else ""
+        return posixpath.relpath(path, root) if root and f"{path}/".startswith(f"{root}/") else path
+
     # Effects
 
     @cached_property
@@ -182,6 +208,13 @@ class UnderstoodCommand:
     def keeps_tree(self) -> bool:
         """True for a git command that can do its work without changing the working tree."""
         return self.is_git and self._git_word in _GIT_KEEPS_TREE and not self._git_writes
+
+    @cached_property
+    def uses_index(self) -> bool:
+        """True for a git command that may record or write out what is staged."""
+        if not self.is_git or self.only_reads or self.makes_repository or self._git_word == "reset":
+            return False  # reset only changes what is staged
+        return not self.keeps_tree or self._git_word == "write-tree"
 
     @cached_property
     def _git_writes(self) -> bool:
@@ -239,6 +272,23 @@ class UnderstoodCommand:
     def git_directories(self) -> tuple[str, ...]:
         """Directories that git changes to first, in order, by -C."""
         return self._values("-C")
+
+    @cached_property
+    def git_repository(self) -> tuple[str, ...] | None:
+        """Options with which another git command looks at the same repository and working tree, and nothing but these.
+
+        None if the line takes them apart: what is staged for one working tree says nothing about another.
+        """
+        if self.reading is None or any(one.option.name in _GIT_APART for one in self.reading.said):
+            return None
+        return tuple(word for place in self.git_directories for word in ("-C", place))
+
+    @cached_property
+    def git_named(self) -> tuple[str, ...]:
+        """What its subcommand is given, as paths from the workspace."""
+        sub = None if self.reading is None else self.reading.sub
+        operands = () if sub is None else sub.operands
+        return tuple(self._plain(posixpath.join(*self.git_directories, operand)) for operand in operands)
 
     @cached_property
     def git_dir(self) -> str | None:
@@ -324,7 +374,13 @@ class UnderstoodCommand:
             return ("-y", *args)  # store links as links; following them would pack files outside
         if self.command == "diff":
             return ("--no-dereference", *args)
+        if self.program == "python" and self._ignores_environment:
+            return (*_NO_COMPILED, *args)
         return self._grep_without_links() if self.command == "grep" else args
+
+    @property
+    def _ignores_environment(self) -> bool:
+        return self.reading is None or any(one.spelled in _IGNORE_ENVIRONMENT for one in self.reading.said)
 
     def _grep_without_links(self) -> tuple[str, ...]:
         """The arguments of grep with -R as -r, which follows no links found in directories."""

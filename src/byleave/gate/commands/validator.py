@@ -5,6 +5,7 @@ links and written files raise the level; a line that names a program to run, or 
 It decides from argv and tables alone and never from the joined text.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -15,7 +16,7 @@ from byleave.gate.text.render import quoted
 from byleave.protocol.tools import MAX_ARGUMENT_BYTES, MAX_ARGUMENTS
 from byleave.protocol.verdicts import Finding, Validation, VerdictLevel
 
-from .arguments import Argument, backtracks, is_remote, judge_value
+from .arguments import Argument, is_remote, judge_value
 from .options import Reading, Said, Unreadable, read
 from .tables import ALIASES, CommandTable, Kind, Style, TableError, load_tables
 from .understood import AMOUNT_RULE, UnderstoodCommand
@@ -28,6 +29,7 @@ LONG_COMMAND_BYTES = 8 * 1024
 _LOW, _MEDIUM, _HIGH, _REFUSE = VerdictLevel.LOW, VerdictLevel.MEDIUM, VerdictLevel.HIGH, VerdictLevel.REFUSE
 NETWORK = "Uses the network."
 _REMOTES = (Kind.REMOTE, Kind.TARGET, Kind.ORIGIN)
+_BACK_REFERENCE = re.compile(r"(?<!\\)(?:\\\\)*\\[1-9]")
 _WRITTEN = (Kind.PATH_WRITE, Kind.PATH_CHANGE, Kind.ARCHIVE)
 
 
@@ -212,7 +214,7 @@ class _Judge:
             self._unknown(name, value)
         if not (table.subs and self._subcommand()):
             self._operands()
-        if not table.backtracks.isdisjoint(said.option.name for said in reading.said):
+        if table.bounded and table.bounded.isdisjoint(said.option.name for said in reading.said):
             self._patterns()
         for arg in reading.rest if not table.subs else ():
             self.findings += judge_value(table.after, arg, self.place)
@@ -345,14 +347,12 @@ class _Judge:
             self._destination(table.last)
 
     def _patterns(self) -> None:
-        """Note patterns that may take unbounded time to match, or that come from a file."""
-        reading = self.reading
-        given = [said for said in reading.said if said.option.name in self.table.first_given_by]
+        """Note patterns that may take unbounded time to match."""
+        reading, names = self.reading, self.table.first_given_by
+        given = [said for said in reading.said if said.option.name in names]
         patterns = [said.value for said in given if said.option.kind is Kind.PATTERN] if given else reading.operands[:1]
-        if any(said.option.kind is not Kind.PATTERN for said in given):
-            self._note(_MEDIUM, "Patterns from a file may take very long to match.")
-        elif any(backtracks(pattern or "") for pattern in patterns):
-            self._note(_MEDIUM, "A pattern that repeats a repetition or a choice may take very long to match.")
+        if any(_BACK_REFERENCE.search(pattern or "") for pattern in patterns):
+            self._note(_MEDIUM, "A pattern that refers back to a group may take very long to match.")
 
     def _amount(self, count: int, surely: Set[str]) -> None:
         table = self.table

@@ -135,6 +135,7 @@ def _shown_files(rule: GrantRule) -> str:
 
 __all__ = [
     "MOST_SUGGESTIONS",
+    "could_run",
     "covers",
     "covers_everything",
     "leaves_unseen",
@@ -149,7 +150,8 @@ MOST_SUGGESTIONS = 4
 _NOWHERE = "."
 """Stands for files that the line does not reveal (`scripts.UNKNOWN`)."""
 _MEDIUM, _HIGH = VerdictLevel.MEDIUM, VerdictLevel.HIGH
-NEVER_CODE = (".md",)
+_NO_CODE_OF = {"python": (".md",), "pytest": (".md",)}
+"""Endings of files that a program does not run unless it is told to, in its settings or by name."""
 
 
 def covers_everything(*, level: VerdictLevel, always_asks: bool) -> bool:
@@ -170,8 +172,8 @@ def covers(
     """True if a class lets a call run without asking.
 
     `bound`: the files of the workspace whose content would run, with their digests. `unseen`: paths changed by calls
-    that did not ask (`leaves_unseen`) and not shown to a person since; while one of them may be code (`NEVER_CODE` is
-    not), no rule covers a call that runs code of the workspace.
+    that did not ask (`leaves_unseen`) and not shown to a person since; while one of them may be code that the call
+    runs (`could_run`), no rule covers it.
     """
     if not may_be_granted(call, level=level, always_asks=always_asks) or problem_with(rule) is not None:
         return False
@@ -207,13 +209,18 @@ def _code_is_seen(
         return False
     if call.program not in breadth().runners:
         return not bound
-    hidden = any(not path.lower().endswith(NEVER_CODE) for path in unseen)
+    hidden = could_run(call, unseen)
     opening = breadth().opening(call.argv)
     if opening is None:
         # Code from the network, and files that a module from elsewhere is pointed at, cannot be bound.
         return not network and not hidden and _is_there(rule.files)
     in_its_place = not rule.files and _is_there(bound)  # `pytest.py` in the workspace would run as `-m pytest`
     return opening.lets(call.after(len(opening.words))) and not in_its_place and not (opening.runs and hidden)
+
+
+def could_run(call: Call, paths: Iterable[str]) -> bool:
+    """True if a call that runs code of the workspace could run one of these files."""
+    return any(not path.lower().endswith(_NO_CODE_OF.get(call.program or "", ())) for path in paths)
 
 
 def _is_there(files: Mapping[str, str]) -> bool:

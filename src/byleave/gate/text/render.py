@@ -11,11 +11,11 @@ shown and why. Secrets are masked on both sides, so a change inside one does not
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from byleave.protocol.approvals import SeenFile
+from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
@@ -230,10 +230,10 @@ _DESCRIBERS: dict[str, Callable[[JsonObject], str]] = {
 }
 
 
-def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key) -> str:
+def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key, files: Sequence[SeenFile] = ()) -> str:
     """The whole call, nothing left out: every parameter, every argument, every line; safe to print.
 
-    With `cover_nothing` nothing is masked either.
+    With `cover_nothing` nothing is masked either. The text of `files` is shown as it comes.
     """
     lines = [safe_text(mask_text(tool_name, cover))]
     for name, value in _masked(tool_name, params, cover).items():
@@ -248,7 +248,19 @@ def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key) -> s
             lines += [f"  {number}: {quote(str(item), cover_nothing)}" for number, item in enumerate(items, 1)]
         else:
             lines.append(f"{label}: {quote(value, cover_nothing) if isinstance(value, str) else safe_text(str(value))}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *file_lines(files)])
+
+
+def file_lines(files: Sequence[SeenFile]) -> list[str]:
+    """The files that a call would run or replace, with all of their text that is known; safe to print."""
+    lines: list[str] = []
+    for file in files:
+        lines += ["", f"{quote(file.path, cover_nothing)} (sha256 {safe_text(file.sha256)}):"]
+        text = file.text or file.note or "(no text)"
+        lines += [f"  | {line}" for line in safe_text(text, lines=True).split("\n")]
+        if file.shortened and file.role is SeenRole.RUNS:
+            lines.append("(only its beginning is here: the whole file is on the machine)")
+    return lines
 
 
 def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:

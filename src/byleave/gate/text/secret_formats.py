@@ -20,6 +20,8 @@ class Format:
     flags: int = 0
     also: str = ""
     """A second needle, without which the form means nothing; searched for in the lower-case text."""
+    each: str = ""
+    """What is masked within group 1, if not all of it."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -139,12 +141,20 @@ _BARE: tuple[tuple[str, str, str], ...] = (
     ("twilio-key", "SK", "[0-9a-f]{32}"),
 )
 
-# Text between the lines of a key: line ends, quotes, and the prefixes of `cat -n` and `grep -n`.
-_BETWEEN = r"(?:(?<=\n)(?:[\w./-]{0,120}[:-])?\ {0,8}[0-9]{1,7}[:\t-]|\\[rn]|[\s\"'+,])*+"
-_KEY_LINES = (
-    rf"({_BETWEEN}(?:(?:[A-Za-z0-9+/=_]{{16,}}+|(?:Proc-Type|DEK-Info|Version|Comment)[^\n]{{0,200}}\n)"
-    rf"{_BETWEEN})++[A-Za-z0-9+/=]*+)"
-)
+_BASE64 = "[A-Za-z0-9+/=]"
+_IS_KEY = "(?=[A-Za-z/]{0,39}?(?:[0-9+=]|[A-Z]{4})|[A-Za-z/]{40})"
+_RUN = rf"(?:(?<![\\A-Za-z0-9+/=])|(?<=\\[nr])){_IS_KEY}{_BASE64}{{16,}}+"
+"""A line of a key, whatever stands around it: names in code lack digits, or are shorter."""
+_BEFORE_END = r"[^\nA-Za-z0-9]{0,8}(?:M\$)?(?:\n[^\n]{0,300}?|\\n)-----END "
+
+
+def _block(needle: str, begin: str) -> Format:
+    """A private key from its first line on: each line's base64 is masked, so that line ends and numbers stay."""
+    between = r"(?:(?!-----(?:BEGIN|END) |Private-MAC)[\s\S]){0,300}?"
+    last = rf"(?:[^\n]{{0,8}}?(?:\n[^\n]{{0,300}}?(?<![A-Za-z0-9+/=])|\\n){_BASE64}{{1,64}}+(?={_BEFORE_END}))?"
+    return Format("private-key", needle, rf"{begin}((?:{between}{_RUN})++{last})", each=rf"{_RUN}|{_BASE64}+\Z")
+
+
 _DATABASES = r"(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?|amqps?|mssql|clickhouse|cockroachdb)"
 
 
@@ -179,8 +189,8 @@ PLACES = (
     Format("url-signature", "ignature=", r"[?&;][Xx]-(?:Amz|Goog)-Signature=([0-9a-f]{32,1024})"),
     Format("url-signature", "sig=", r"[?&;=]sig=([A-Za-z0-9%+/_-]{30,128}=?)"),
     Format("url-key", "key=", r"[?&]key=(?=[A-Za-z_-]{0,64}[0-9])([A-Za-z0-9_-]{20,128})"),
-    Format("private-key", "PRIVATE KEY", rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{_KEY_LINES}"),
-    Format("private-key", "PuTTY-User-Key", r"Private-Lines: [0-9]{1,4}\r?\n((?:[A-Za-z0-9+/=]{1,80}\r?\n?){1,400})"),
+    _block("PRIVATE KEY", r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"),
+    _block("PuTTY-User-Key", r"Private-Lines: [0-9]{1,4}"),
     Format(
         "private-key",
         "LS0tLS1CRUdJTiB",  # base64 of `-----BEGIN `, and then of the names of private keys
@@ -268,6 +278,12 @@ WORDS = (
         rf"login(?<=[a-z] login)\b{_rest('login')}\s-p\s{{1,4}}[\"']?([^\s\"'-][^\s\"']{{2,256}})",
     ),
     Format("redis-password", "redis-cli", rf"redis-cli\b{_rest('redis-cli')}\s-a\s{{1,4}}[\"']?([^\s\"']{{3,256}})"),
+    Format(
+        "redis-password",
+        "requirepass",
+        r"requirepass[ \t]{1,8}[\"']?(?=[^\s\"']{0,64}(?:[0-9]|[\"']?[\s$]*$))([^\s\"'<>\[]{4,256})",
+        re.MULTILINE,
+    ),
     Format("openssl-password", "-pass", r"-pass(?:in|out)?\s{1,4}[\"']?pass:([^\s\"']{1,256})"),
     Format(
         "chpasswd",

@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(
 )
 """Text that people write in place of a secret."""
 
-NAME_WORDS = ("key", "token", "secret", "pass", "pwd", "credential")
+NAME_WORDS = ("key", "token", "secret", "pass", "pwd", "pw", "psk", "credential")
 _AFTER = (
     r"(?:word|wd|phrase)?(?:_[a-z][a-z0-9_]{0,30}+|[0-9_]{1,4}+|s)?+[\\\"'\]]{0,3}[ \t]{0,8}"
     r"(?:=(?!=)|:(?![:/])|>(?=[^<>\n])|,[ \t]{0,4}[\"'{]|(?:,\s{0,40}|\s{1,40})[\"']?value[\"']?[ \t]{0,4}[:=])"
@@ -38,7 +38,7 @@ def _hits(word: str) -> re.Pattern[str]:
 
 _STAGE = "_(?:base|prod|production|dev|staging|test|live|old|new|admin|root)"
 _NAME = (
-    r"(?i:key|token|secret|password|passwd|pwd|passphrase|pass(?![a-z])|credential)"
+    r"(?i:key|token|secret|password|passwd|pwd|passphrase|(?:pass|pw|psk)(?![a-z])|credential)"
     rf"(?P<suffix>s|[0-9_]{{1,4}}|_[A-Z][A-Z0-9_]{{0,30}}|{_STAGE})?"
 )
 ENDS_TELLING = re.compile(rf"{_NAME}\Z")
@@ -61,7 +61,8 @@ _VALUE = re.compile(
 _ELEMENT_VALUE = re.compile(r"(?P<element>[^<>\n]{3,1024})")
 _SETTING_VALUE = re.compile(r"(?P<setting>[^\s\"'`]\S{3,1023})")
 _BACKWARDS = re.compile(r"[A-Za-z0-9_.-]*+")
-_SHORT_NAME = "(?:[_.-]|smtp|imap|mail|ftp|db|sql|proxy|admin|root|bind|key|store)pass"
+_SHORT_NAME = "(?:^|[_.-]|smtp|imap|mail|ftp|db|sql|proxy|admin|root|bind|key|store|require|wifi|wpa)(?:pass|pw|psk)"
+_BARE_NAME = re.compile(r"(?i)(?:pass|pw|psk)[0-9_]*")
 TELLING_FIELD = re.compile(
     rf"(?i)(?:passw(?:or)?d|passphrase|pwd|{_SHORT_NAME}|secrets?|credentials?|(?:^|[_.-])tokens?|"
     r"(?:auth|access|refresh|api|bot|id|session|bearer|client|deploy|github|gitlab|npm|slack|csrf|private|user|app|"
@@ -77,7 +78,7 @@ _ABOUT = re.compile(
     r"(?:public|primary|foreign|cache|sort|partition|hash|group|index|lookup|unique|row|pub|host|map|dict)_?keys?$"
 )
 _PASSWORD = re.compile(rf"(?i)passw(?:or)?d|passphrase|pwd|{_SHORT_NAME}$|secret|credential")
-_FREE_FORM = re.compile(r"(?i)pass|pwd")
+_FREE_FORM = re.compile(r"(?i)pass|pw|psk")
 """People choose passwords; secrets and credentials are long."""
 _ANY_DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -185,6 +186,11 @@ def _value(text: str, named: _Named) -> re.Match[str] | None:
     return _VALUE.match(text, at)
 
 
+def says_little(name: str, value: str) -> bool:
+    """True for a name that says little before a value without variety: `pass: "all"`."""
+    return _BARE_NAME.fullmatch(name) is not None and not _has_variety(value)
+
+
 @lru_cache(maxsize=4096)
 def is_telling(name: str) -> bool:
     return not _ABOUT.search(name) and (_is_upper(name) or TELLING_FIELD.search(name) is not None)
@@ -198,7 +204,9 @@ def _is_secret(text: str, named: _Named, found: re.Match[str]) -> bool:
     """True if a value behind a telling name is a secret, rather than code about one."""
     group = found.lastgroup or "bare"
     value = found.group(group)
-    password = _PASSWORD.search(named.name) is not None
+    password = _PASSWORD.search(named.name) is not None and not _BARE_NAME.fullmatch(named.name)
+    if says_little(named.name, value):
+        return False
     if len(value) < 4 or PLACEHOLDER.match(value) or value in ("VALUE", "value"):
         return False
     if not TELLING_FIELD.search(named.name) and not _ANY_DIGIT.search(value):
@@ -218,9 +226,10 @@ def _is_secret(text: str, named: _Named, found: re.Match[str]) -> bool:
 def _quoted_secret(name: str, value: str, *, password: bool) -> bool:
     if any(character.isspace() for character in value):
         return False
+    free = _FREE_FORM.search(name) is not None
     if password:
-        return (len(value) >= 6 or _FREE_FORM.search(name) is not None) and not _NOT_A_PASSWORD.fullmatch(value.lower())
-    return len(value) >= 8 and _has_variety(value)
+        return (len(value) >= 6 or free) and not _NOT_A_PASSWORD.fullmatch(value.lower())
+    return len(value) >= (6 if free else 8) and _has_variety(value)
 
 
 def _bare_secret(text: str, named: _Named, found: re.Match[str], *, password: bool) -> bool:

@@ -18,33 +18,68 @@ import json
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
+from itertools import islice
 from typing import Any, cast
 
 from .characters import whole_characters
 from .secret_formats import BY_FORM, KEYS, OPTION_NAME, PLACES, WORDS, Format
-from .secret_names import ENDS_TELLING, NAME_WORDS, PLACEHOLDER, TELLING_FIELD, Cover, is_telling, mask_named
+from .secret_names import (
+    ENDS_TELLING,
+    NAME_WORDS,
+    PLACEHOLDER,
+    TELLING_FIELD,
+    Cover,
+    is_telling,
+    mask_named,
+    says_little,
+)
 
 MASK_PREFIX = "[masked:"
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
-_SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|_auth|\x1b|\x9b")
+_SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|requirepass|_auth|\x1b|\x9b")
 """No rule fits a short text without any of these: a shortcut for names and paths, which are many."""
 
 _CONTROL_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}+[ -/]{0,8}+[@-~]|\x1b\][^\x07\x1b\n]{0,2048}+(?:\x07|\x1b\\)"
 )
 
-_MANIFEST = re.compile(r"^[ \t]*[\"']?kind[\"']?:[ \t]*[\"']?Secret[\"']?[ \t]*,?\r?$", re.MULTILINE)
+_LINE_END = r"(?:\^M|[\r$])*"
+"""Of a line as it is and as `cat -A` shows it."""
+_MANIFEST = re.compile(rf"\bkind[\"']?:[ \t]*[\"']?Secret[\"']?[ \t]*,?{_LINE_END}$", re.MULTILINE)
 _MANIFEST_DATA = re.compile(
-    r"^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\r?\n(?P<block>(?:(?P=indent)[ \t]+[^\n]*\n?|[ \t]*\r?\n)++)",
+    rf"^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*{_LINE_END}\n"
+    rf"(?P<block>(?:(?P=indent)[ \t]+[^\n]*\n?|[ \t]*{_LINE_END}\n)++)",
     re.MULTILINE,
 )
 _MANIFEST_ENTRY = re.compile(
-    r"^([ \t]*[\w.\"'-]{1,253}:[ \t]*)(?![|>][-+]?[ \t]*$)(\S[^\n]{2,}+)$|^([ \t]+)([A-Za-z0-9+/=]{16,}+)$",
+    rf"^([ \t]*[\w.\"'-]{{1,253}}:[ \t]*)(?![|>][-+]?[ \t]*{_LINE_END}$)(\S[^\n]{{2,}}+)$|"
+    rf"^([ \t]+)([A-Za-z0-9+/=]{{16,}}+)(?={_LINE_END}$)",
     re.MULTILINE,
 )
+_ACROSS = tuple(
+    (needle, re.compile(pattern))
+    for needle, pattern in (
+        ("PRIVATE KEY", "PRIVATE KEY"),
+        ("Private-Lines: ", "Private-Lines: "),
+        ("Secret", r"kind[\"']?\s{0,8}:\s{0,8}[\"']?Secret"),
+        ("value", r"\n[ \t]*[\"']?value[\"']?[ \t]{0,4}[:=]"),
+        ("machine", r"machine\s{1,20}\S{1,256}\s{1,20}login"),
+        ("[imap", r"\[imap"),
+        ("[sendemail", r"\[sendemail"),
+    )
+)
+"""In texts where one line tells that another is secret."""
+_PART = re.compile(
+    r"[A-Za-z0-9+/=]{16}|^[ \t]*[\w.\"'-]+:|^\W*(?:value|(?:smtp)?pass(?:word)?)\b|^\W*[A-Za-z0-9+/=]+\W*$",
+    re.MULTILINE,
+)
+"""In lines that others may tell are secret: a key's, a manifest's, and those behind a name of their own."""
+_DECORATION = re.compile(r"[ \t]*[\w./~@^]+|[-+<>: \t]|.", re.DOTALL)
+_LONGEST_DECORATION = 300
+_MOST_DECORATIONS = 8
 _MANIFEST_JSON = re.compile(r"\"kind\"\s{0,8}:\s{0,8}\"Secret\"")
 _MANIFEST_JSON_DATA = re.compile(r"\"(?:data|stringData)\"\s{0,8}:\s{0,8}\{[^{}]{1,100000}+\}")
 _JSON_ENTRY = re.compile(r"(:\s{0,8}\")([^\"\n]{3,}+)(?=\")")
@@ -145,6 +180,19 @@ def mask_text(text: str, cover: Cover = cover) -> str:
         return WITHHELD
 
 
+def mask_across_lines(text: str) -> str:
+    """Mask a text before lines are cut out of it, if one may tell that another is secret; all line ends stay."""
+    if not any(needle in text and pattern.search(text) for needle, pattern in _ACROSS):
+        return text
+    masked = mask_text(text)
+    return WITHHELD + "\n" * text.count("\n") if masked == WITHHELD else masked
+
+
+def may_be_part(line: str) -> bool:
+    """False for a line that no other can tell is secret, as most are."""
+    return _PART.search(line) is not None
+
+
 def mask_value(value: Any, cover: Cover = cover) -> Any:
     """Mask every text in a JSON value; values under names such as `password` are masked whole."""
     try:
@@ -192,15 +240,35 @@ def _lower(text: str) -> str:
 
 
 def _mask_manifest(text: str, cover: Cover) -> str:
-    """Mask all entries of a Kubernetes Secret, whatever their names."""
-    if _MANIFEST.search(text):
-        parts = text.split("\n---")
+    """Mask all entries of a Kubernetes Secret, whatever their names and whatever a command put before each line."""
+    for decoration in _decorations(text):
+        before = [found.group() if (found := decoration.match(line)) else "" for line in text.split("\n")]
+        bare = "\n".join([line[len(part) :] for part, line in zip(before, text.split("\n"), strict=True)])
+        parts = bare.split("\n---")
         block = partial(_mask_block, cover)
-        text = "\n---".join(_MANIFEST_DATA.sub(block, part) if _MANIFEST.search(part) else part for part in parts)
+        bare = "\n---".join(_MANIFEST_DATA.sub(block, part) if _MANIFEST.search(part) else part for part in parts)
+        text = "\n".join([part + line for part, line in zip(before, bare.split("\n"), strict=True)])
     if _MANIFEST_JSON.search(text):
         entry = partial(_mask_entry, cover)
         text = _MANIFEST_JSON_DATA.sub(lambda data: _JSON_ENTRY.sub(entry, data.group()), text)
     return text
+
+
+def _decorations(text: str) -> list[re.Pattern[str]]:
+    """Patterns for what stands before each line of a manifest, made from its `kind:` line: file names and numbers may
+    differ there, and signs."""
+    shapes: dict[str, None] = {}
+    for found in islice(_MANIFEST.finditer(text), 1000):
+        before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()].rstrip("\"'")
+        if len(before) <= _LONGEST_DECORATION:
+            shapes["".join(_any_such(piece.group()) for piece in _DECORATION.finditer(before))] = None
+    return [re.compile(shape) for shape in islice(shapes, _MOST_DECORATIONS)]
+
+
+def _any_such(piece: str) -> str:
+    if any(letter.isalnum() for letter in piece):
+        return r"[ \t]*+[\w./~@^]++"
+    return r"[-+<>: \t]" if piece in "-+<>: \t" else re.escape(piece)
 
 
 def _mask_block(cover: Cover, data: re.Match[str]) -> str:
@@ -231,7 +299,8 @@ def _mask_value(value: Any, depth: int, cover: Cover) -> Any:
 
 
 def _mask_field(key: str, value: Any, depth: int, cover: Cover) -> Any:
-    if isinstance(value, str) and value and TELLING_FIELD.search(key) and not PLACEHOLDER.match(value):
+    named = isinstance(value, str) and value and TELLING_FIELD.search(key)
+    if named and not PLACEHOLDER.match(value) and not says_little(key, value):
         return cover(whole_characters(key.lower()[:40]), value)
     return _mask_value(value, depth, cover)
 
@@ -345,6 +414,9 @@ def _mask_format(form: Format, text: str, cover: Cover) -> str:
         if PLACEHOLDER.match(part):
             return whole
         start, end = match.span(1)
+        if form.each:
+            part = part if cover in _FOR_PEOPLE else re.sub(form.each, lambda run: cover(kind, run.group()), part)
+            return whole[: start - match.start()] + part
         if whole[: start - match.start()].endswith(MASK_PREFIX) and _REST_OF_MASK.fullmatch(part):
             return whole
         return f"{whole[: start - match.start()]}{cover(kind, part)}{whole[end - match.start() :]}"

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from byleave.protocol.errors import (
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace.denied_paths import COMMANDS, DeniedPaths
-from byleave.workspace.paths import PathValidator, visible
+from byleave.workspace.paths import PathValidator, left_out, visible
 from byleave.workspace.sandbox.environment import find_program
 from byleave.workspace.sandbox.processes import Ended, OnOutput, OutputKeeper, run_process
 from byleave.workspace.sandbox.protected_names import GIT_CONFIG
@@ -36,11 +37,13 @@ from byleave.workspace.sandbox.sandbox import Isolation, Launch, Sandbox, Withhe
 from byleave.workspace.stopping import CommandStopped, CommandTimeout, drifted, outlast
 
 from .bound_files import HeldFiles, Holding
-from .operands import check_operands, refuse_moved, to_leave_out
+from .operands import check_operands, refuse_compiled, refuse_moved, to_leave_out
+from .staged import staged_unseen
 from .trusted import TrustedFiles, forget_put_back, still_put_back
 
 _MAX_TOLD = 10
 _LIST_SECONDS = 30
+_MOST_LISTED = 16 * 1024**2
 _MOST_COMPARED = 16 * 1024**2
 _SETTINGS_KEPT = re.compile(
     r"could not (?:lock|write) config file .*\.git/config: (?:Device or resource busy|Read-only file system)"
@@ -65,6 +68,7 @@ class CommandExecutor:
         paths: PathValidator | None = None,
         held: HeldFiles | None = None,
         denied_paths: DeniedPaths | None = None,
+        unasked_git: asyncio.Lock | None = None,
     ) -> None:
         self._paths = paths
         self._denied_paths = denied_paths
@@ -73,6 +77,9 @@ class CommandExecutor:
         self._sandbox = sandbox
         self._settings = settings
         self._idle = settings.command_idle_seconds
+        self._unasked_git = unasked_git or asyncio.Lock()
+        """One of the workspace: held by a git command that nobody was asked about, so that no other changes what it was
+        judged by."""
 
     async def run(
         self,
@@ -95,6 +102,23 @@ class CommandExecutor:
         if "\x00" in "".join((command.command, *command.args)):
             raise ToolFailure("An argument holds a NUL character, which no program can be given.")
         asked = asked and not command.is_low
+        how = partial(self._run, network=network, on_output=on_output, bound=bound, until=until, asked=asked)
+        if asked or command.only_reads or not command.is_git:
+            return await how(command, wanted_seconds)
+        async with self._unasked_git:
+            return await how(command, wanted_seconds)
+
+    async def _run(
+        self,
+        command: UnderstoodCommand,
+        wanted_seconds: float,
+        *,
+        network: bool,
+        on_output: OnOutput | None,
+        bound: Mapping[str, str] | None,
+        until: float | None,
+        asked: bool,
+    ) -> ExecuteCommandResult:
         program, masked, secrets = await asyncio.to_thread(self._look_around, command, asked=asked)
         if secrets and command.is_git:
             secrets = await self._not_in_the_repository(program, secrets)
@@ -104,6 +128,8 @@ class CommandExecutor:
         elif not (command.is_low or self._paths is None or command.only_reads):
             kept = await asyncio.to_thread(self._keep_trusted, self._paths, command)
             withheld = Withheld(secrets, sealed=kept.sealed)
+            if command.uses_index:
+                await self._refuse_staged(program, command, kept)
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
         began = time.monotonic()
@@ -121,6 +147,7 @@ class CommandExecutor:
                 with launching(bound_files=holding.bound_files if holding else ()) as launch:
                     self._check_covered(launch, masked, command)
                     _check_left_out(launch, withheld)
+                    launch = _without_compiled(launch) if bound else launch
                     if kept is not None and "." not in launch.isolation.protected:
                         await asyncio.to_thread(kept.keep, launch.isolation.protected)
                     start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
@@ -129,7 +156,7 @@ class CommandExecutor:
             if kept is not None:
                 told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
         result = _result(command.command, ended, keeper, launch, time.monotonic() - began)
-        result = result.model_copy(update={"warnings": [*result.warnings, *_left_out(launch), *told]})
+        result = result.model_copy(update={"warnings": [*result.warnings, *left_out(launch.isolation.left_out), *told]})
         if command.is_git and _SETTINGS_KEPT.search(result.stderr) and GIT_CONFIG in launch.isolation.protected:
             result = result.model_copy(update={"warnings": [*result.warnings, _SETTINGS_WORDS]})
         if not command.starts_nothing:
@@ -158,7 +185,7 @@ class CommandExecutor:
         program, root = find_program(command.command, self._root), str(self._root)
         if asked:
             if command.is_git and not command.only_reads:
-                forget_put_back(root)
+                forget_put_back(root, command.git_named)
             return program, masked, ()
         refuse_moved(root, command)
         return program, masked, to_leave_out(root, command)
@@ -212,15 +239,37 @@ class CommandExecutor:
 
     async def _not_in_the_repository(self, git: str, paths: Sequence[str]) -> tuple[str, ...]:
         """Files whose content is not in git's index; the index shows the content of the others anyway."""
-        keeper = OutputKeeper(self._settings.max_output_bytes, None)
-        listing = understand("git", ["ls-files", "-s", "-z", "--", *paths])
-        with self._sandbox.launch([git, *listing.safe_args], understood=listing) as launch:
-            ended = await run_process(launch, keeper, seconds=_LIST_SECONDS, idle_seconds=self._idle)
-        if ended.exit_code != 0:
+        said = await self._ask_git(git, ["ls-files", "-s", "-z", "--", *paths])
+        if said is None:
             return tuple(paths)
-        listed = [entry.partition("\t") for entry in keeper.captured().stdout.split("\0") if entry]
+        listed = [entry.partition("\t") for entry in said.split("\0") if entry]
         staged = {path: info.split()[1] for info, _, path in listed}
         return tuple([path for path in paths if path not in staged or self._blob(path, staged[path]) != staged[path]])
+
+    async def _refuse_staged(self, git: str, command: UnderstoodCommand, kept: TrustedFiles) -> None:
+        """Refuse a git command that nobody was asked about if it could record or write trusted content unseen."""
+        place, unseen = command.git_repository, None
+        if place is not None:
+            unseen = await staged_unseen(lambda args: self._ask_git(git, [*place, *args]), kept.trusts)
+        if unseen is None:
+            raise _not_looked_through("leave out options that choose a repository, or let a person be asked")
+        if unseen:
+            names = ", ".join(repr(visible(path)) for path in unseen[:_MAX_TOLD])
+            raise RefusedError(
+                f"Something runs or trusts {names}, and what is staged there is neither what the last commit has nor "
+                "what the file holds. Nobody was asked about it; nothing was run.",
+                hint="stage these files as they are with `git add`, or take them back with `git reset --`",
+            )
+
+    async def _ask_git(self, git: str, args: list[str]) -> str | None:
+        """The output of a git command that only reads; None if it failed."""
+        keeper, question = OutputKeeper(_MOST_LISTED), understand("git", args)
+        with self._sandbox.launch([git, *question.safe_args], understood=question) as launch:
+            ended = await run_process(launch, keeper, seconds=_LIST_SECONDS, idle_seconds=self._idle)
+        said = keeper.captured()
+        if ended.exit_code is None or said.truncated:
+            raise _not_looked_through("ask for it in smaller parts")
+        return said.stdout if ended.exit_code == 0 else None
 
     def _blob(self, path: str, like: str) -> str | None:
         """The git blob id of a file's content; None if it cannot be read."""
@@ -242,7 +291,12 @@ class CommandExecutor:
         if self._held is None:
             raise ToolFailure("What this command would run cannot be checked here; nothing was run.")
         async with self._held.hold(bound, watch=not command.changes_what_it_runs) as holding:
+            await asyncio.to_thread(refuse_compiled, str(self._root), command, bound)
             yield holding
+
+
+def _not_looked_through(hint: str) -> RefusedError:
+    return RefusedError("What git has staged could not be looked through, so nothing was run.", hint=hint)
 
 
 def _check_left_out(launch: Launch, withheld: Withheld) -> None:
@@ -255,16 +309,9 @@ def _check_left_out(launch: Launch, withheld: Withheld) -> None:
         )
 
 
-def _left_out(launch: Launch) -> list[str]:
-    """The warning that lists the files hidden from the command."""
-    paths = [repr(visible(path)) for path in launch.isolation.left_out]
-    if not paths:
-        return []
-    more = f" and {len(paths) - _MAX_TOLD} more" if len(paths) > _MAX_TOLD else ""
-    return [
-        f"Left out, because they usually hold secrets and nobody was asked: {', '.join(paths[:_MAX_TOLD])}{more}. "
-        "A call that names such a file is asked about."
-    ]
+def _without_compiled(launch: Launch) -> Launch:
+    """Make Python compile what it loads: compiled files of the workspace may hold other code than was shown."""
+    return replace(launch, env={**launch.env, "PYTHONPYCACHEPREFIX": f"{launch.env['HOME']}/.pycache"})
 
 
 def _more_time(asked: float, given: float) -> str:

@@ -1,4 +1,4 @@
-"""Files found by their names: those that usually hold secrets, and those that something executes or trusts.
+"""Files found by their names: with secrets, compiled for Python, or such that something executes or trusts them.
 
 `find` walks directories by descriptor and steps through the gate's names one at a time (`Denials`), so it costs about
 as much as listing them. It does not walk a link: the target counts, if it lies in the workspace. If each file counts, a
@@ -86,6 +86,12 @@ def trusted_or_head() -> Sort:
 def installed() -> Sort:
     """Directories of installed code."""
     return _sort(trusted_globs(installed=True), lambda path: False)
+
+
+@cache
+def compiled() -> Sort:
+    """Compiled files that Python imports by themselves; those in `__pycache__` have a second ending before it."""
+    return _sort(NameGlobs((), ("*.pyc",)), lambda path: path.rpartition("/")[2].count(".") == 1, by_file=True)
 
 
 @cache

@@ -5,7 +5,8 @@ tools do. A link out of the workspace is always refused. A command that shows co
 a secret's own name, and a pipe or device that would never end. No command writes under the name of a link that is
 judged less strictly than its target, as `write_file` does not. `to_leave_out` finds the files with secrets that the
 sandbox hides from a command nobody was asked about, so that no spelling of its arguments opens them. `refuse_moved`
-refuses it a directory that would take such files, or trusted ones, to other names. The sandbox still confines a command
+refuses it a directory that would take such files, or trusted ones, to other names. `refuse_compiled` keeps code that
+cannot be shown from running in place of a module. The sandbox still confines a command
 if a name is swapped later. `DryRun` makes the same checks for `byleave check`, without running the call. Nothing here
 opens a file's content or changes anything.
 """
@@ -14,6 +15,7 @@ import errno
 import os
 import stat
 from collections import Counter
+from collections.abc import Collection
 from types import TracebackType
 
 from byleave.gate import UnderstoodCommand, check_path, trusted_name, understand
@@ -29,9 +31,10 @@ from byleave.protocol.wire import JsonObject
 from byleave.workspace.files.links import refuse_hidden_secret, refuse_hidden_target, under_real_names
 from byleave.workspace.paths import PathValidator, path_error, refuse_odd_kind, visible
 
-from .named_files import find, installed, secrets, trusted
+from .named_files import compiled, find, installed, secrets, trusted
 
 _LEADS_OUT = frozenset({errno.EXDEV, errno.ELOOP})
+_PYTHON = frozenset({"python", "pytest"})
 MAX_LEFT_OUT = 200
 """Each adds about half a millisecond to the start of a command."""
 
@@ -109,6 +112,19 @@ def refuse_moved(root: str, command: UnderstoodCommand) -> None:
                 f"{visible(name)!r} holds {visible(held)!r}, which usually holds secrets or is executed or trusted by "
                 "something, and nobody was asked about it; nothing was run.",
                 hint="move the files one by one: a person is asked about those",
+            )
+
+
+def refuse_compiled(root: str, command: UnderstoodCommand, bound: Collection[str]) -> None:
+    """Refuse to run Python on shown files while it could import compiled code that has no source."""
+    if command.program not in _PYTHON:
+        return
+    for path in find(root, ["."], compiled(), passing=installed()):
+        if path.endswith(".pyc") and path not in bound and not os.path.isfile(f"{root}/{path[:-1]}"):
+            raise RefusedError(
+                f"{visible(path)!r} is compiled code without its source. Python could run it in place of what was "
+                "shown, so nothing was run.",
+                hint="remove it, or put its source beside it",
             )
 
 

@@ -11,9 +11,9 @@ leads into `.git` or `.byleave`, where commands choose names; its target never. 
 existing trusted link leads to (`.vscode -> tools/editor`) count like files below the link, under their real paths. What
 our own tools write meanwhile (`own_write`) is what stays. Nothing is deleted, and every change is reported.
 
-A file that is put back is not what git left: until a person was asked about a git command, or somebody touched the
-file, no unasked git command may record it (`still_put_back`). Replacing a file takes its seal in other sandboxes away,
-so a command that may do that does not run beside one that relies on seals.
+A file that is put back is not what git left: until a person was asked about a git command that names it, or somebody
+touched the file, no unasked git command may record it (`still_put_back`). Replacing a file takes its seal in other
+sandboxes away, so a command that may do that does not run beside one that relies on seals.
 """
 
 import errno
@@ -21,9 +21,10 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from byleave.gate import trusted_name
@@ -105,7 +106,15 @@ def trusted_link_to(root: str, real: str) -> str | None:
         return None
     links: dict[str, str] = {}
     found = find(root, ["."], trusted(), passing=installed(), links=links)
-    targets = {link: os.path.relpath(os.path.realpath(f"{root}/{link}"), root) for link in found if link in links}
+    return _name_through(_targets(root, found, links), real)
+
+
+def _targets(root: str, found: Iterable[str], links: Collection[str]) -> dict[str, str]:
+    """The real path, from the workspace, that each of the links among the trusted names leads to."""
+    return {link: os.path.relpath(os.path.realpath(f"{root}/{link}"), root) for link in found if link in links}
+
+
+def _name_through(targets: Mapping[str, str], real: str) -> str | None:
     names = [real]
     for name in names:  # a link may lead to a directory that holds another
         for link, target in targets.items():
@@ -131,10 +140,11 @@ def still_put_back(root: str) -> list[str]:
         return sorted(kept)
 
 
-def forget_put_back(root: str) -> None:
-    """Forget them: a person was asked about a git command since."""
+def forget_put_back(root: str, names: Iterable[str]) -> None:
+    """Forget these: a person was asked about a git command that names them."""
     with _LOCK:
-        _KEPT.pop(root, None)
+        for name in names:
+            _KEPT.get(root, {}).pop(name, None)
 
 
 def _state(path: str) -> tuple[int, int] | None:
@@ -178,6 +188,19 @@ class TrustedFiles:
     def keeps(self, root: str, path: str | None = None) -> bool:
         """True if it keeps this file, or any of this workspace, as it is."""
         return root == self._root and (path is None or path in self._found or path in self._before)
+
+    def trusts(self, path: str) -> bool:
+        """True if something executes or trusts a file of this absolute path, there or not, by its name or a link's."""
+        if not path.startswith(f"{self._root}/"):
+            return True  # it cannot be told
+        real = path[len(self._root) + 1 :]
+        if trusted_name(real) is not None or real in self._found:
+            return True
+        return _name_through(self._led, real) is not None
+
+    @cached_property
+    def _led(self) -> dict[str, str]:
+        return _targets(self._root, self._found, self._links)
 
     def learn(self, root: str, written: dict[str, _File]) -> None:
         """Take files that our own tools wrote for the ones to keep."""

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from byleave.gate import mask_across_lines
 from byleave.protocol.errors import InvalidParameters, PathValidationError, ToolFailure
 from byleave.protocol.tools import (
     MAX_FILE_BYTES,
@@ -392,7 +393,8 @@ def _result(params: ReadFileParams, data: bytes) -> ReadFileResult:
     first = params.start_line or 1
     if params.end_line is not None and params.end_line < first:
         raise InvalidParameters(f"end_line {params.end_line} comes before start_line {first}.")
-    cut = cut_lines(content.text, first, params.end_line)
+    # Masked before it is cut: a key's line alone does not look like one.
+    cut = cut_lines(mask_across_lines(content.text), first, params.end_line)
     if cut.first > max(cut.total, 1):
         count = "1 line" if cut.total == 1 else f"{cut.total} lines"
         raise ToolFailure(f"{path!r} has {count}; there is no line {cut.first}.")

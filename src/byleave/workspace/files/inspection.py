@@ -9,6 +9,7 @@ links. `inspect` and `inspect_write` never raise: if they cannot look, they say 
 look and for the write itself. Nothing here runs or writes anything.
 """
 
+import codecs
 import errno
 import hashlib
 import json
@@ -26,6 +27,7 @@ from typing import Any, cast
 from byleave.gate import UnderstoodCommand, cover_key, mask_text, secret_name
 from byleave.gate.commands.scripts import NODE_FILES, UNKNOWN, local_package
 from byleave.gate.commands.tables import all_names
+from byleave.gate.text.characters import whole_characters
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT
 from byleave.protocol.errors import ByleaveError, PathValidationError, ToolFailure
@@ -47,9 +49,18 @@ _NPMRC_CHOOSES = re.compile(
     re.MULTILINE,
 )
 """A setting by which npm runs another package's scripts or another program, or whose name is not as it is written."""
+_MAX_SENT_TEXT = MAX_SEEN_TEXT + 4096
+"""More than is shown: the server masks before it cuts, and half a secret no longer looks like one."""
 _MAX_PROBLEM = 400
 _MAX_NAMED = 8
 _NOT_TEXT = "It is not text."
+_OTHER_CODE = "It declares an encoding in which its text would mean other code than could be shown."
+_LINE_END = re.compile(rb"[\r\n]")
+_COMMENT = re.compile(rb"[ \t\f]*#(.*)", re.DOTALL)
+_CODING = re.compile(rb"coding[:=][ \t]*([-\w.]+)")
+"""As in PEP 263, but anywhere in the comment: Python takes the first one that has a name."""
+_UTF8 = frozenset({b"utf-8", b"utf8", b"ascii", b"us-ascii"})
+_LATIN = frozenset({b"latin-1", b"latin1", b"iso-8859-1", b"iso8859-1"})
 _UNKNOWN_FILES = "It cannot be told which files this would run, so nobody can be asked."
 _UNKNOWN_OTHERS = f"{_UNKNOWN_FILES} Name fewer files, leave out unusual options, or spell them in full."
 _UNKNOWN_NPM = (
@@ -175,7 +186,8 @@ class _Call:
         """Refuse a command that would run something that is not among the files."""
         is_script = self._program in ("python", "node") and bool(looks)
         is_module = any(path.endswith("__init__.py") for path in self._runs)
-        if is_script and not is_module and all(look.sha256 == MISSING for look in looks):
+        tests = self._program == "node" and any(look.is_directory for look in looks)
+        if is_script and not is_module and not tests and all(look.sha256 == MISSING for look in looks):
             raise ToolFailure(f"There is no {self._runs[0]!r} in the workspace.")
         for look in looks:
             directory, _, name = look.path.rpartition("/")
@@ -213,16 +225,15 @@ class _Call:
     def seen(self, look: Look) -> SeenFile:
         # Shown whatever its name: .npmrc names a shell, `client_secret_check.py` is a script like any other.
         text = None if look.sha256 == MISSING else self._text(look)
-        # Mask more than is shown: half a secret no longer looks like one.
-        shown = None if text is None else mask_text(text[: 4 * MAX_SEEN_TEXT], cover_key)
+        why_not = _NOT_TEXT if look.is_binary else _OTHER_CODE
         return SeenFile(
             path=look.path,
             sha256=look.sha256,
             size=look.size,
             modified_at=look.modified_at,
-            text=None if shown is None else shown[:MAX_SEEN_TEXT],
-            shortened=shown is not None and len(shown) > MAX_SEEN_TEXT,
-            note=_NOT_TEXT if text is None and look.sha256 != MISSING else None,
+            text=None if text is None else whole_characters(text[:_MAX_SENT_TEXT]),
+            shortened=text is not None and len(text) > _MAX_SENT_TEXT,
+            note=why_not if text is None and look.sha256 != MISSING else None,
         )
 
     def _is_package(self, look: Look) -> bool:
@@ -235,9 +246,10 @@ class _Call:
                 return _script_lines(package, self._scripts)
             if package is not None:
                 return "\n".join([_script_lines(package, None), *self._also_run(look.path, package)])
-        if look.is_binary:
-            return None
-        return look.head.decode("utf-8", "replace")
+        if look.is_binary or (look.head.count(b"\n") < 2 and len(look.head) == _HEAD):
+            return None  # the second line may lie beyond
+        encoding = _encoding(look.head)
+        return None if encoding is None else look.head.decode(encoding, "replace")
 
     def _also_run(self, path: str, package: JsonObject) -> list[str]:
         """Packages of the workspace whose scripts an install runs too. The approval is not bound to them."""
@@ -257,6 +269,23 @@ class _Call:
         if len(_local_dependencies(package)) > _MAX_NAMED:
             lines.append("Scripts of further packages of the workspace may run too.")
         return lines
+
+
+def _encoding(data: bytes) -> str | None:
+    """The encoding to show a file in; None if it declares one, as Python files may, that would run as other code.
+
+    A declaration counts wherever Python could find it: in a comment of the first two lines, however they end.
+    """
+    lines = _LINE_END.split(b"\n".join(data.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)[:2]))
+    names = {name.lower().replace(b"_", b"-") for line in lines for name in _declared(line)}
+    if names <= _LATIN and names:
+        return "latin-1"
+    return "utf-8" if all(name in _UTF8 or name.startswith(b"utf-8-") for name in names) else None
+
+
+def _declared(line: bytes) -> list[bytes]:
+    comment = _COMMENT.match(line)
+    return [] if comment is None else _CODING.findall(comment[1])
 
 
 def _npm_installs() -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from typing import Literal
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 
 from .environment import (
-    Toolchain,
+    beside_programs,
     clean_environment,
     command_user,
     find_program,
@@ -60,8 +60,6 @@ from .sandbox import (
 from .seccomp import filter_for
 
 _HOME = "/.home"
-_NOT_PROGRAMS = ("/usr/etc", "/usr/local/etc", "/usr/local/src")
-"""Hidden: the owner's files beside the programs, such as npm's settings in `etc` with registry tokens."""
 _SYSTEM_PROGRAMS = ("/usr/bin", "/bin")
 _MOST_OPERANDS = 32
 """Checking more operands would take longer than the mounts."""
@@ -114,7 +112,8 @@ class BubblewrapSandbox:
             self._filters = {False: None, True: None}
         self._without = without
         apart = [*_namespaces(userns="userns" in without), *_programs()]
-        self._system = [*apart, *_system_arguments(root, packages, chains)]
+        self._system = [*apart, *_system_arguments(root, packages)]
+        self._toolchains = [chain for chain in chains if not chain.prefix.is_relative_to("/usr")]
         self._little = [*apart, *_LITTLE]
         self._proc = ["--proc", "/proc", *(_cover_proc() if self._is_root else []), "--remount-ro", "/proc"]
         self._workspace_mounts = WorkspaceMounts(root, by_descriptor=_takes_descriptors(self._bwrap))
@@ -246,7 +245,7 @@ class BubblewrapSandbox:
                 self._bwrap,
                 # A mount costs more the more there are already, so /proc with its covers comes first. A command that
                 # only works on the files it is given needs few mounts, and no /proc.
-                *(self._little if little else [*self._proc, *self._system]),
+                *(self._little if little else [*self._proc, *self._system, *self._toolchain_mounts()]),
                 *(_read_only("/etc", ETC_FOR_NETWORK) if network else ["--unshare-net"]),
                 *(argument for fd, path in settings.items() for argument in ("--file", str(fd), path)),
                 *(
@@ -284,23 +283,20 @@ class BubblewrapSandbox:
             held_back=held_back,
         )
 
+    def _toolchain_mounts(self) -> list[str]:
+        # Looked up for each command: the user may have put settings beside the programs since.
+        paths = (path for chain in self._toolchains for path in chain.parts)
+        return [argument for path in paths for argument in ("--ro-bind-try", path, path)]
+
     def _cover(self, bound_files: Sequence[BoundFile]) -> list[str]:
-        """Mount the bound files over the originals, and hide compiled code, which Python would load instead."""
-        compiled = {self._root / file.path.rpartition("/")[0] / "__pycache__" for file in bound_files}
-        hidden = [path for path in sorted(compiled) if path.is_dir() and not path.is_symlink()]
+        """Mount the bound files over the originals."""
         return [
-            *(argument for path in hidden for argument in ("--size", str(_COVER_BYTES), "--tmpfs", str(path))),
-            *(
-                argument
-                for file in bound_files
-                for argument in (
-                    "--perms",
-                    f"{file.mode:04o}",
-                    "--ro-bind-data",
-                    str(file.fd),
-                    str(self._root / file.path),
-                )
-            ),
+            argument
+            for file in bound_files
+            for argument in (
+                *("--perms", f"{file.mode:04o}"),
+                *("--ro-bind-data", str(file.fd), str(self._root / file.path)),
+            )
         ]
 
 
@@ -378,7 +374,7 @@ def _namespaces(*, userns: bool) -> list[str]:
 
 
 def _programs() -> list[str]:
-    arguments = ["--ro-bind", "/usr", "/usr", *_hidden(*_NOT_PROGRAMS)]
+    arguments = ["--ro-bind", "/usr", "/usr", *_hidden("/usr/")]
     for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(name):
             arguments += ["--symlink", os.readlink(name), name]
@@ -387,10 +383,8 @@ def _programs() -> list[str]:
     return [*arguments, *_zone()]
 
 
-def _system_arguments(root: Path, packages: Sequence[str], chains: Sequence[Toolchain]) -> list[str]:
+def _system_arguments(root: Path, packages: Sequence[str]) -> list[str]:
     arguments = _read_only("/etc", ETC_DIRECTORIES)
-    for package in packages:
-        arguments += ["--ro-bind-try", package, package, *_hidden(f"{package}/etc")]
     # The /dev/shm of --dev may use half the memory.
     arguments += ["--dev", "/dev", "--size", str(_SHARED_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     arguments += ["--remount-ro", "/dev"]
@@ -402,17 +396,20 @@ def _system_arguments(root: Path, packages: Sequence[str], chains: Sequence[Tool
         arguments += ["--size", str(_COVER_BYTES), "--perms", "1777", "--tmpfs", kept]
     else:
         arguments += ["--symlink", "/tmp", kept]  # noqa: S108 - the sandbox's own
-    arguments += ["--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
-    for chain in chains:
-        if not chain.prefix.is_relative_to("/usr"):
-            arguments += [argument for path in chain.parts for argument in ("--ro-bind-try", path, path)]
-    return arguments
+    for package in packages:
+        if not package.startswith("/usr/"):
+            arguments += ["--ro-bind-try", package, package, *_hidden(f"{package}/")]
+    return [*arguments, "--size", str(512 * 1024**2), "--perms", "0700", "--tmpfs", _HOME]
 
 
-def _hidden(*paths: str) -> Generator[str]:
-    """Cover each existing directory with an empty one. A link needs no cover: its target is covered or not mounted."""
-    for path in paths:
-        if os.path.isdir(path) and not os.path.islink(path) and os.access(path, os.R_OK) and os.listdir(path):
+def _hidden(top: str) -> Generator[str]:
+    """Cover the owner's files beside programs. A link needs no cover: its target is covered or not mounted."""
+    for path in beside_programs():
+        if not path.startswith(top) or os.path.islink(path) or not os.access(path, os.R_OK):
+            continue
+        if os.path.isfile(path):
+            yield from ("--ro-bind", "/dev/null", path)
+        elif os.path.isdir(path) and os.listdir(path):
             yield from ("--size", "4096", "--perms", "0555", "--tmpfs", path)
 
 

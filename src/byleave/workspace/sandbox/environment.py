@@ -154,6 +154,8 @@ def _sweep(base: Path) -> None:
 
 
 SYSTEM_DIRECTORIES = ("/usr/local/bin", "/usr/bin", "/bin")
+_OPT, _LOCAL = "/opt", "/usr/local"
+_LOCAL_PROGRAMS = ("bin", "sbin", "include", "lib", "lib32", "lib64", "libexec", "share", "man", "games")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z")
 # Programs to try for a command's name.
 _SPELLINGS = {"python": ("python", "python3"), "python3": ("python", "python3")}
@@ -177,7 +179,12 @@ class Toolchain:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The existing paths in `prefix` that its programs need; no link that leads out of it."""
+        """The existing paths in `prefix` that its programs need; no link that leads out of it.
+
+        `prefix` itself if nothing else lies there: each further mount makes commands start slower.
+        """
+        if all(entry.name in _NEEDED and not entry.is_symlink() for entry in _entries(str(self.prefix))):
+            return (str(self.prefix),)
         paths = (f"{self.prefix}/{name}" for name in _NEEDED)
         return tuple(path for path in paths if os.path.exists(path) and self._holds(os.path.realpath(path)))
 
@@ -217,14 +224,36 @@ def _is_bare(prefix: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def optional_packages() -> tuple[str, ...]:
-    """Directories in /opt that system programs link into; commands may read nothing else there.
+    """Directories in /opt and /usr/local that system programs link into; commands may read no others there.
 
     A toolchain is none of them: only its parts are readable.
     """
     links = (entry.path for place in SYSTEM_DIRECTORIES for entry in _entries(place) if entry.is_symlink())
-    targets = (os.path.realpath(link).split("/") for link in links)
-    packages = {"/".join(parts[:3]) for parts in targets if parts[1] == "opt" and len(parts) > 3}
+    targets = {os.path.realpath(link) for link in links}
+    packages = {package for target in targets if (package := _package_of(target)) is not None}
     return tuple(sorted(packages - {str(chain.prefix) for chain in toolchains()}))
+
+
+def _package_of(program: str) -> str | None:
+    for place, others in ((_OPT, ()), (_LOCAL, _LOCAL_PROGRAMS)):
+        name, slash, _ = program.removeprefix(f"{place}/").partition("/")
+        if program.startswith(f"{place}/") and slash and name not in others:
+            return f"{place}/{name}"
+    return None
+
+
+def beside_programs() -> tuple[str, ...]:
+    """The owner's files beside the programs of /usr and of packages, such as registry tokens; they may not exist."""
+    packages, prefixes = optional_packages(), [chain.prefix for chain in toolchains()]
+    local = (
+        entry.path
+        for entry in _entries(_LOCAL)
+        if entry.name not in _LOCAL_PROGRAMS
+        and entry.path not in packages
+        and not any(prefix.is_relative_to(entry.path) for prefix in prefixes)
+    )
+    settings = (f"{package}/{name}" for package in packages for name in ("etc", "conf", "config"))
+    return ("/usr/etc", *local, *settings)
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
@@ -280,6 +309,8 @@ def clean_environment(workspace: Path, home: str) -> dict[str, str]:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": f"{home}/.gitconfig",
         "GIT_OPTIONAL_LOCKS": "0",
+        # Else a ref could put other content in place of what was looked at.
+        "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_CEILING_DIRECTORIES": str(workspace.parent),
         "NO_UPDATE_NOTIFIER": "1",
         "npm_config_update_notifier": "false",

@@ -18,6 +18,7 @@ from byleave.protocol.errors import ToolFailure
 
 from . import confine
 from .environment import (
+    beside_programs,
     clean_environment,
     command_user,
     find_program,
@@ -236,13 +237,28 @@ class LandlockSandbox:
 
     def _system_rules(self, *, network: bool) -> Generator[tuple[str, int]]:
         toolchains = (path for chain in usable_toolchains(self._root) for path in chain.parts)
-        for path in (*_SYSTEM, *optional_packages(), *toolchains):
+        for path in (*_SYSTEM, *optional_packages()):
+            yield from _without(path, beside_programs())
+        for path in toolchains:
             yield path, _USE
         for name in (*ETC_DIRECTORIES, *ETC_FILES, *(ETC_FOR_NETWORK if network else ())):
             yield f"/etc/{name}", _LOOK
         for path in _LOOKED_AT:
             yield path, _LOOK
         yield "/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE
+
+
+def _without(path: str, hidden: tuple[str, ...]) -> Generator[tuple[str, int]]:
+    """Rules for a directory without some paths in it; of a directory that holds such a path all names can be listed."""
+    if path in hidden:
+        return
+    if not any(each.startswith(f"{path}/") for each in hidden):
+        yield path, _USE
+        return
+    yield path, _READ_DIRECTORY
+    for name in os.listdir(path) if os.access(path, os.R_OK) else ():
+        if not os.path.islink(f"{path}/{name}"):  # the rule of its target counts
+            yield from _without(f"{path}/{name}", hidden)
 
 
 def working_landlock(root: Path, *, files: Mapping[str, str] = NO_FILES, reason: str = "") -> LandlockSandbox | str:

@@ -3,9 +3,10 @@
 The searched directory is opened beneath the workspace and passed to the searching process by descriptor, so it cannot
 be swapped. ripgrep searches in its sandbox (`ripgrep`); if that does not work, `scan` does, which walks by descriptors.
 ripgrep never runs without a sandbox: it opens by path. Both leave out files that .gitignore names, hidden files (unless
-the glob starts with a dot), files whose names mark secrets, other mounts, and denied paths. Neither follows links, and
-both give the same answer, in the order of paths. An agent's input can neither become an option of ripgrep nor expand to
-too many globs.
+the glob starts with a dot), files whose names mark secrets, other mounts, and denied paths. A call that asks for
+secrets by path or glob gets them; any other is told their names, whether they match or not. Neither search follows
+links, and both give the same answer, in the order of paths. An agent's input can neither become an option of ripgrep
+nor expand to too many globs.
 """
 
 import asyncio
@@ -18,15 +19,16 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
-from byleave.gate import secret_name
+from byleave.gate import WITHHELD, asks_for_secrets, mask_across_lines, may_be_part, secret_globs, secret_name
 from byleave.protocol.errors import ExecutionTimeout, InvalidParameters, ToolFailure
-from byleave.protocol.tools import SearchFilesParams, SearchFilesResult
+from byleave.protocol.tools import MAX_MATCHES, SearchFilesParams, SearchFilesResult
 from byleave.workspace.denied_paths import Forbidden, Rulings
 from byleave.workspace.files.links import refuse_hidden_secret
-from byleave.workspace.paths import PathValidator, names_directory, told_of, visible
+from byleave.workspace.paths import PathValidator, left_out, names_directory, told_of, visible
 from byleave.workspace.sandbox.environment import command_user
 from byleave.workspace.sandbox.sandbox import Isolation, Launch, memory_files
 
@@ -46,10 +48,11 @@ from .ripgrep import (
     judge,
     mounts_below,
     running,
+    shown_line,
     unless_stuck,
     working_ripgrep,
 )
-from .scan import MAX_DEPTH, MAX_FILE, GlobError, glob_pattern, read_rules
+from .scan import MAX_DEPTH, MAX_FILE, GlobError, as_utf8, glob_pattern, read_rules
 
 _MAX_BRACES = 64
 
@@ -90,10 +93,30 @@ def _whole(glob: str, given: str) -> str:
     return glob
 
 
-def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "SearchRoot") -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that a search is for."""
+
+    globs: tuple[str, ...]
+    secret: bool
+    """True if it may report files that usually hold secrets."""
+    overrule: bool
+    """True to report names that .gitignore names too, as it mostly does those of secrets."""
+    per_file: int
+    """At most so many lines of each file are read."""
+
+
+_SECRETS = Names(
+    tuple(glob for glob in secret_globs().files if "/" not in glob), secret=True, overrule=True, per_file=1
+)
+_ANY_LINE = SearchFilesParams.model_construct(pattern="", max_results=MAX_MATCHES)
+
+
+def ripgrep_arguments(params: SearchFilesParams, names: Names, place: "SearchRoot") -> list[str]:
     """ripgrep's arguments. The pattern and the path come last, so that neither can be read as an option."""
+    globs = names.globs
     arguments = ["--no-config", "--no-messages", "--no-follow", "--heading", "--null", "--line-number"]
-    arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={params.max_results + 1}"]
+    arguments += ["--with-filename", "--color=never", "--crlf", f"--max-count={names.per_file}"]
     arguments += [f"--max-columns={MAX_COLUMNS}", "--max-columns-preview"]
     arguments += ["--case-sensitive" if params.case_sensitive else "--ignore-case"]
     if not params.regex:
@@ -104,10 +127,12 @@ def ripgrep_arguments(params: SearchFilesParams, globs: list[str], place: "Searc
         arguments += ["--no-require-git", "--no-ignore-global", "--no-ignore-dot", "--no-ignore-exclude"]
         arguments.append(f"--max-depth={MAX_DEPTH + 1}")
     if not place.is_file and globs:
-        # A type, not --glob: an explicit glob overrides .gitignore. A colon would end the glob, so `?` stands for it;
-        # the names found are matched again.
-        arguments += [f"--type-add=wanted:{glob.replace(':', '?')}" for glob in globs]
-        arguments.append("--type=wanted")
+        # A type does not overrule .gitignore, as an explicit glob does. A colon would end it, so `?` stands for it; the
+        # names found are matched again.
+        if names.overrule:
+            arguments += [f"--glob={glob}" for glob in globs]
+        else:
+            arguments += [*(f"--type-add=wanted:{glob.replace(':', '?')}" for glob in globs), "--type=wanted"]
         if any(glob.startswith(".") for glob in globs):
             arguments += ["--hidden", "--glob=!.*/"]
     return [*arguments, "-e", params.pattern, "--", "./"]
@@ -165,8 +190,17 @@ class SearchExecutor:
         try:
             refuse_hidden_secret(relative, place.real)
             rulings.refuse(params.path, place.real)
+            asked = asks_for_secrets(place.real, params.glob)
+            names = Names(tuple(globs), asked, asks_for_secrets(".", params.glob), params.max_results + 1)
             async with asyncio.timeout(self._seconds):
-                found = await self._find(params, globs, place, rulings)
+                if asked or place.is_file:
+                    found, left = await self._find(params, names, place, rulings), []
+                else:
+                    # By name alone: whether they match is not told.
+                    async with running(self._find(_ANY_LINE, _SECRETS, place, rulings)) as secrets:
+                        found = await self._find(params, names, place, rulings)
+                        left = _left_out(await secrets, names, place)
+                lines = await asyncio.to_thread(self._masked, place, found)
         except TimeoutError as error:
             self._sizes_matter = True  # perhaps because of a large file
             raise ExecutionTimeout(
@@ -175,14 +209,15 @@ class SearchExecutor:
             ) from error
         finally:
             os.close(place.fd)
-        matches = [
-            {"path": path, "line_number": number, "line": line}
-            for path, lines in ((visible(place.path_of(path)), lines) for path, lines in found.found())
-            for number, line in lines
-        ]
         # Validated all at once: one by one would take as long as the search.
-        told = {"matches": matches, "total_count": len(matches), "truncated": found.truncated}
-        return SearchFilesResult.model_validate(told)
+        return SearchFilesResult.model_validate(
+            {
+                "matches": [{"path": visible(path), "line_number": at, "line": line} for path, at, line in lines],
+                "total_count": len(lines),
+                "truncated": found.truncated,
+                "warnings": left_out(left),
+            }
+        )
 
     def ripgrep(self) -> RipgrepSandbox | None:
         """ripgrep in its sandbox, probed once; None if `scan` has to search."""
@@ -235,27 +270,51 @@ class SearchExecutor:
             return False
         return True
 
-    async def _find(
-        self, params: SearchFilesParams, globs: list[str], place: SearchRoot, rulings: Rulings
-    ) -> FirstMatches:
-        wanted = _name_filter(globs, place, rulings)
+    def _masked(self, place: SearchRoot, found: FirstMatches) -> list[tuple[str, int, str]]:
+        """The matches, masked where other lines of their file tell that they hold secrets."""
+        told: list[tuple[str, int, str]] = []
+        for path, lines in ((place.path_of(path), lines) for path, lines in found.found()):
+            text = self._text(path) if any(may_be_part(line) for _, line in lines) else ""
+            masked = mask_across_lines(text)
+            if masked != text:
+                # Compared with what was found: the file may be another one meanwhile.
+                before, after = text.split("\n"), masked.split("\n")
+                lines = [
+                    (number, shown_line(after[number - 1]))
+                    if number <= len(after) and shown_line(before[number - 1]) == line
+                    else (number, WITHHELD)
+                    for number, line in lines
+                ]
+            told += [(path, number, line) for number, line in lines]
+        return told
+
+    def _text(self, path: str) -> str:
+        with suppress(OSError):
+            fd = self._paths.open_raw(path, _READ)
+            with os.fdopen(fd, "rb") as file:
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    return as_utf8(file.read(MAX_FILE)).decode("utf-8", "replace")
+        return ""  # gone
+
+    async def _find(self, params: SearchFilesParams, names: Names, place: SearchRoot, rulings: Rulings) -> FirstMatches:
+        wanted = _name_filter(names, place, rulings)
         if self._ripgrep is not None:
             # NoWalls: the directory was moved meanwhile or cannot be mounted. HeldUp: a file was too much for ripgrep;
             # `scan` skips large ones.
             with suppress(NoWalls, HeldUp):
-                return await self._ripgrep_finds(self._ripgrep, params, globs, place, wanted)
-        return await self._scan(params, globs, place, wanted, rulings)
+                return await self._ripgrep_finds(self._ripgrep, params, names, place, wanted)
+        return await self._scan(params, names, place, wanted, rulings)
 
     async def _ripgrep_finds(
         self,
         ripgrep: RipgrepSandbox,
         params: SearchFilesParams,
-        globs: list[str],
+        names: Names,
         place: SearchRoot,
         wanted: Callable[[str], bool],
     ) -> FirstMatches:
         """Search with ripgrep. Large files are never reported; once one held up a search, they are not read either."""
-        arguments = ripgrep_arguments(params, globs, place)
+        arguments = ripgrep_arguments(params, names, place)
         of_small = partial(fastest, ripgrep, params, [f"--max-filesize={MAX_FILE}", *arguments], place, wanted)
         if self._sizes_matter or place.is_file or not ripgrep.is_limited:
             async with running(of_small()) as search:
@@ -288,7 +347,7 @@ class SearchExecutor:
     async def _scan(
         self,
         params: SearchFilesParams,
-        globs: list[str],
+        names: Names,
         place: SearchRoot,
         wanted: Callable[[str], bool],
         rulings: Rulings,
@@ -303,8 +362,9 @@ class SearchExecutor:
             "pattern": params.pattern,
             "regex": params.regex,
             "case_sensitive": params.case_sensitive,
-            "globs": globs,
-            "max_count": params.max_results + 1,
+            "globs": names.globs,
+            "overrules": names.overrule,
+            "max_count": names.per_file,
             "seconds": self._seconds,
             "owner": None if runner is None else [runner.uid, runner.gid],
         }
@@ -357,11 +417,22 @@ async def _rule(ours: socket.socket, place: SearchRoot, rulings: Rulings) -> Non
                 await asyncio.sleep(0)
 
 
-def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Callable[[str], bool]:
+def _left_out(secrets: FirstMatches, names: Names, place: SearchRoot) -> list[str]:
+    """The paths of secrets that a search for these names leaves out."""
+    fits = _fits(names.globs)
+    return [path for found, _ in secrets.found() if secret_name(path := place.path_of(found)) and fits(found)]
+
+
+@lru_cache(maxsize=64)
+def _fits(globs: tuple[str, ...]) -> Callable[[str], bool]:
+    patterns = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
+    return lambda path: not patterns or any(match(os.fsencode(path.rpartition("/")[2])) for match in patterns)
+
+
+def _name_filter(names: Names, place: SearchRoot, rulings: Rulings) -> Callable[[str], bool]:
     """Return a function that is True for found paths that may be reported."""
-    fits = [glob_pattern(glob, of_names=True).fullmatch for glob in globs]
-    hidden = any(glob.startswith(".") for glob in globs)
-    asked_for_secrets = secret_name(place.real)  # named by the call itself, so the gate has judged it
+    fits = _fits(names.globs)
+    hidden = any(glob.startswith(".") for glob in names.globs)
 
     def wanted(found: str) -> bool:
         if place.is_file:
@@ -370,11 +441,11 @@ def _name_filter(globs: list[str], place: SearchRoot, rulings: Rulings) -> Calla
         if any(part.startswith(".") for part in parts[:-1]) or (parts[-1].startswith(".") and not hidden):
             return False
         # The gate asks a person before such a file is read; a search must not show it without asking.
-        if not asked_for_secrets and secret_name(place.path_of(found)):
+        if not names.secret and secret_name(place.path_of(found)):
             return False
         if rulings.rules_out(place.path_of(found)):
             return False
-        return not fits or any(match(os.fsencode(parts[-1])) for match in fits)
+        return fits(found)
 
     return wanted
 

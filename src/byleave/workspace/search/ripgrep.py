@@ -89,8 +89,13 @@ class FirstMatches:
 
 def _match(line: bytes) -> tuple[int, str]:
     number, _, rest = line.partition(b":")
-    text = rest.decode("utf-8", "replace").rstrip("\r\n")
-    return int(number), text if len(text) <= MAX_LINE else text[:MAX_LINE] + " [...]"
+    return int(number), shown_line(rest.decode("utf-8", "replace"))
+
+
+def shown_line(text: str) -> str:
+    """A line as it is reported: without its end, and not too long."""
+    text = text.rstrip("\r\n")
+    return text if len(text) <= MAX_LINE else text[:MAX_LINE] + " [...]"
 
 
 class AnswerReader(OutputKeeper):

@@ -327,6 +327,7 @@ class Scan:
             )
         self._globs = [glob_pattern(glob, of_names=True).fullmatch for glob in work["globs"]]
         self._hidden = any(glob.startswith(".") for glob in work["globs"])
+        self._overrules: bool = work["overrules"]
         self._max_count: int = work["max_count"]
         self._ask = None if work["ask"] is None else socket.socket(fileno=work["ask"])
         self._root = -1
@@ -377,7 +378,8 @@ class Scan:
         wanted = [
             (name, is_directory)
             for name, is_directory in found
-            if self._named(name, is_directory) and not ignored(prefix + name, is_directory, ignores)
+            if self._named(name, is_directory)
+            and ((self._overrules and not is_directory) or not ignored(prefix + name, is_directory, ignores))
         ]
         if self._ask is None or not wanted:
             return wanted
@@ -428,7 +430,7 @@ class Scan:
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
             return
         with os.fdopen(os.dup(fd), "rb") as file:
-            data = _as_utf8(file.read(MAX_FILE))
+            data = as_utf8(file.read(MAX_FILE))
         if self._literal not in data:
             return
         text = data.decode("utf-8", "surrogateescape")
@@ -454,7 +456,7 @@ def read_rules(file: BinaryIO) -> bytes:
     return text if len(text) < MAX_IGNORE else text[: text.rfind(b"\n") + 1]
 
 
-def _as_utf8(data: bytes) -> bytes:
+def as_utf8(data: bytes) -> bytes:
     for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if data.startswith(mark):
             return data[2:].decode(encoding, "replace").encode("utf-8")

@@ -92,7 +92,7 @@ async def measure(home: Path, messages: int, questions: int, seconds: float) -> 
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         stack.push_async_callback(browser.close)
         page = await browser.new_page(viewport={"width": 1280, "height": 800})
-        await page.goto(f"{server.url}/signin?code={server.parts.sign_in.new_code(USER)}")
+        await page.goto(f"{server.url}/signin?code={await server.parts.sign_in.new_code(USER)}")
         await page.get_by_text(f"message number {messages - 1}", exact=True).wait_for()
         frames: list[float] = await page.evaluate(SCROLL, seconds)
         await page.reload()

@@ -134,6 +134,7 @@ def _served(
         "BYLEAVE_HOME": str(state / f"{name}-home"),
         # How soon the first call gives up when the client did not come; no measured call waits for a client.
         "BYLEAVE_CLIENT_WAIT_SECONDS": "15",
+        "BYLEAVE_USER_REQUESTS_PER_SECOND": "0",  # one user makes all calls, faster than any agent would
     }
     with running(f"{name}-server", command(port), state, shared, talks=name == "inside") as server:
         wait_for_http(f"{url}/healthz", server)

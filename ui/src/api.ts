@@ -57,6 +57,30 @@ export class Problem extends Error {
   }
 }
 
+/** Whether it may go by itself: the server was not reached, or could not at that moment. */
+export function passing(error: unknown): boolean {
+  return error instanceof Problem && (error.status === 0 || error.status >= 500);
+}
+
+/** Pauses before a request goes out again by itself; after these the person decides. */
+export const RESEND_MS = [500, 1500] as const;
+/** After so long without an answer it is not sent again: the person is told. */
+export const PATIENCE_MS = 10_000;
+
+/** Tries again what may be asked twice: a server that restarts loses what it was asked, and another one answers. */
+export async function insist<T>(attempt: () => Promise<T>): Promise<T> {
+  const began = Date.now();
+  for (const pause of RESEND_MS) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!passing(error) || Date.now() - began > PATIENCE_MS) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+  return attempt();
+}
+
 /** Query values; those that are null or undefined are left out. */
 type Query = Record<string, string | number | boolean | null | undefined>;
 
@@ -85,13 +109,16 @@ export class Api {
 
   me = () => this.#get<Me>("/my/me");
   projects = () => this.#get<ProjectList>("/my/projects");
-  createProject = (name: string) => this.#send<Project>("/my/projects", { name } satisfies ProjectBody);
+  /** Asked twice it makes two. */
+  createProject = (name: string) => this.#ask<Project>("POST", "/my/projects", { name } satisfies ProjectBody);
   /** For who has no project yet; another tab may have asked at the same moment, and both get the same one. */
   firstProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
   sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
   messages = (project: string, session_id: string, limit: number, before?: string) =>
     this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });
-  post = (project: string, body: MessageBody) => this.#send<MessageAccepted>(inProject(project, "chat/messages"), body);
+  /** Goes out again under its own name only, which the outbox keeps. */
+  post = (project: string, body: MessageBody) =>
+    this.#ask<MessageAccepted>("POST", inProject(project, "chat/messages"), body);
   agents = (project: string) => this.#get<AgentList>(inProject(project, "agents"));
   machines = (project: string) => this.#get<MachineList>(inProject(project, "machines"));
   runs = (project: string, session_id: string, limit: number) =>
@@ -106,14 +133,16 @@ export class Api {
     this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/reject`), { reason });
   /** `reveal`: also what is masked in the question. */
   whole = (approval: string, reveal = false) =>
-    this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`, reveal ? { reveal } : {});
+    insist(() => this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`, reveal ? { reveal } : {}));
   change = (approval: string) => this.#get<WriteChange>(`/my/approvals/${encodeURIComponent(approval)}/change`);
 
   history = (query: HistoryQuery) => this.#get<ExecutionPage>("/my/tools/history", query);
   execution = (tool: string) => this.#get<Execution>(`/my/tools/${encodeURIComponent(tool)}`);
   stopTool = (tool: string) => this.#send<Cancelled>(`/my/tools/${encodeURIComponent(tool)}/cancel`, {});
   undoPlan = (tool: string) => this.#get<UndoPlan>(`/my/tools/${encodeURIComponent(tool)}/undo`);
-  undo = (tool: string, body: UndoBody) => this.#send<UndoAnswer>(`/my/tools/${encodeURIComponent(tool)}/undo`, body);
+  /** Asked twice it would meet files that it has changed itself. */
+  undo = (tool: string, body: UndoBody) =>
+    this.#ask<UndoAnswer>("POST", `/my/tools/${encodeURIComponent(tool)}/undo`, body);
 
   grants = (project_id: string) => this.#get<GrantList>("/my/grants", { project_id, all: true });
   revoke = (grant: string) => this.#send<Grant>(`/my/grants/${encodeURIComponent(grant)}/revoke`, {});
@@ -125,15 +154,16 @@ export class Api {
   policy = (project: string) => this.#get<RuleLayers>(inProject(project, "policy"));
   audit = (project: string, limit: number, before?: number) =>
     this.#get<AuditPage>(inProject(project, "audit"), { limit, before });
-  verifyAudit = (project: string) => this.#get<AuditCheck>(inProject(project, "audit/verify"));
+  verifyAudit = (project: string) => insist(() => this.#get<AuditCheck>(inProject(project, "audit/verify")));
   signInLink = () => this.#send<SignInLink>("/my/signin", {});
 
   #get<T>(path: string, query: Query = {}): Promise<T> {
     return this.#ask<T>("GET", withQuery(path, query));
   }
 
+  /** What may be asked twice: the second time it holds already, or changes nothing. */
   #send<T>(path: string, body: unknown): Promise<T> {
-    return this.#ask<T>("POST", path, body);
+    return insist(() => this.#ask<T>("POST", path, body));
   }
 
   async #ask<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {

@@ -14,7 +14,11 @@ describe("answers", () => {
     const { props } = open({ api: api({ approve }) });
     await wait(700);
     await press(button("Allow once"));
-    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", { decision: "approved", digest: "d".repeat(64) });
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
+      decision: "approved",
+      digest: "d".repeat(64),
+      calls: 1,
+    });
     expect(props.onDecided).toHaveBeenCalledWith({
       question: props.question,
       status: "approved",
@@ -22,6 +26,13 @@ describe("answers", () => {
       reason: null,
       here: true,
     });
+  });
+  it("allows as many identical calls as were shown", async () => {
+    const approve = vi.fn(async () => ({}));
+    open({ api: api({ approve }), question: question({ tool_ids: ["exec_1", "exec_2"] }) });
+    await wait(700);
+    await press(button("Allow once"));
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", expect.objectContaining({ calls: 2 }));
   });
   it("denies with a reason by Enter in its field, and without one by the button", async () => {
     const reject = vi.fn(async () => ({}));
@@ -83,6 +94,15 @@ describe("answers", () => {
       cleanup();
     }
   });
+  it("is this person's own when the same answer had arrived and nobody said so", async () => {
+    const told = "This approval was approved already, by alice.";
+    const approve = vi.fn().mockRejectedValue(new Problem(told, 409, null, "approved"));
+    const { props } = open({ api: api({ approve }) });
+    await wait(700);
+    await press(button("Allow once"));
+    const settled = { question: props.question, status: "approved", by: "person:alice", reason: null, here: true };
+    expect(props.onDecided).toHaveBeenCalledWith(settled);
+  });
   it("keeps waiting when what waits is another call than the one shown", async () => {
     const approve = vi.fn().mockRejectedValue(new Problem("Not what was shown.", 409, "Look again.", "pending"));
     const { props } = open({ api: api({ approve }) });
@@ -110,7 +130,7 @@ describe("a HIGH call", () => {
     expect(approve).not.toHaveBeenCalled();
     await wait(700);
     await press(button("Yes, allow it once"));
-    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", { decision: "approved", digest: high.digest });
+    expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", { decision: "approved", digest: high.digest, calls: 1 });
   });
   it("forgets the first press after ten seconds, on going back, and when the person turns away", async () => {
     open({ question: { ...high, network: false } });
@@ -167,6 +187,7 @@ describe("allowing similar calls", () => {
     await press(button("Allow this and similar"));
     expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
       decision: "approved",
+      calls: 1,
       digest: "d".repeat(64),
       scope: "class",
       terms: {
@@ -333,6 +354,7 @@ describe("allowing everything", () => {
     await press(button("Allow everything"));
     expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
       decision: "approved",
+      calls: 1,
       digest: "d".repeat(64),
       scope: "session",
       terms: { warned: true, expires_in_seconds: 7200 },

@@ -50,6 +50,15 @@ describe("what a question shows", () => {
     expect(whole).toHaveBeenCalledWith("appr_1", true);
     expect(container.textContent).toContain("aB3xyz99");
   });
+  it("offers to show what is masked in a file that would run", async () => {
+    const whole = vi.fn(async () => ({ approval_id: "appr_1", text: "run.py: TOKEN = aB3xyz99" }));
+    const file = { path: "run.py", sha256: "e".repeat(64), text: "TOKEN = [masked:token, 8 characters]" };
+    const { container } = open({ api: api({ whole }), question: question({ inspection: { files: [file] } }) });
+    expect(container.textContent).toContain("8 characters in 1 place masked: they look secret.");
+    await press(button("Show them"));
+    expect(whole).toHaveBeenCalledWith("appr_1", true);
+    expect(container.textContent).toContain("TOKEN = aB3xyz99");
+  });
   it("leaves out of its words what has a place of its own", () => {
     const { container } = open({ question: question({ agent_id: null }) });
     expect(container.textContent?.split("It records changes.").length).toBe(2);

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { expect, test, vi } from "vitest";
-import { Api, Problem } from "../src/api";
+import { Api, Problem, RESEND_MS } from "../src/api";
 import { BearerHost } from "../src/bearer_host";
 import type { Host } from "../src/host";
 
@@ -78,4 +78,21 @@ test("who looks at the chat in another page is not told to look after a server, 
   const token = () => Promise.reject(new Error("no session"));
   const untold = new BearerHost({ server: "http://127.0.0.1:1", token });
   await expect(new Api(untold).me()).rejects.toMatchObject({ message: expect.stringContaining("no token"), status: 0 });
+});
+
+test("what may be asked twice goes out again after a server failed; what may not goes once", async () => {
+  vi.useFakeTimers();
+  const { request, host } = asking({ status: 502 });
+  const api = new Api(host);
+  const sent = async (ask: () => Promise<unknown>) => {
+    request.mockClear();
+    const told = expect(ask()).rejects.toThrow("The server answered 502.");
+    await vi.advanceTimersByTimeAsync(RESEND_MS[0] + RESEND_MS[1]);
+    await told;
+    return request.mock.calls.length;
+  };
+  expect(await sent(() => api.createProject("x"))).toBe(1);
+  expect(await sent(() => api.undo("t", { plan: "0" } as Parameters<Api["undo"]>[1]))).toBe(1);
+  expect(await sent(() => api.approve("p", "a", { decision: "approved" }))).toBe(1 + RESEND_MS.length);
+  vi.useRealTimers();
 });

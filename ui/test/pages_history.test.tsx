@@ -3,6 +3,7 @@
 import { act, cleanup, fireEvent, render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, it, vi } from "vitest";
+import { FIRST_PAUSE_MS } from "../src/feed";
 import { Copyable } from "../src/pages/facts";
 import {
   at,
@@ -145,6 +146,18 @@ it("a failure says what to do, and trying again works", async () => {
   await userEvent.click(screen.getByRole("button", { name: "Try again" }));
   expect(screen.getAllByRole("row")).toHaveLength(2);
   expect(screen.queryByRole("alert")).toBeNull();
+});
+
+it("what a server could not give at that moment is asked for again by itself", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  const host = new FakeHost().on("GET", "/my/tools/history", () => refused(502, "Bad gateway."));
+  await showPage(HISTORY, host);
+  expect(screen.getByRole("alert").textContent).toContain("Bad gateway.");
+  host.on("GET", "/my/tools/history", many({}));
+  await act(() => vi.advanceTimersByTimeAsync(FIRST_PAUSE_MS));
+  expect(screen.getAllByRole("row")).toHaveLength(2);
+  expect(screen.queryByRole("alert")).toBeNull();
+  vi.useRealTimers();
 });
 
 it("a server that cannot be reached is said so", async () => {

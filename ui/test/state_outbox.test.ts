@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { Api, Problem } from "../src/api";
-import { Outbox, RESEND_MS, SAME_MS, YOUNG_MS } from "../src/state/outbox";
+import { Api, Problem, RESEND_MS } from "../src/api";
+import { Outbox, SAME_MS, YOUNG_MS } from "../src/state/outbox";
 import { Refusal, TableHost } from "./state_samples";
 
 const POST = "POST /my/projects/p/chat/messages";

@@ -160,6 +160,7 @@ export function asked(id: string, second: number, changes: Partial<ApprovalReque
     agent_id: "chat",
     inspection: null,
     suggestions: [],
+    calls: 1,
     timestamp: at(second),
     ...changes,
   };

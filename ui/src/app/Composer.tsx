@@ -2,9 +2,8 @@
 // sends, Shift+Enter begins a line, and keys of an input method never send.
 
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
-import { Problem } from "../api";
+import { Problem, passing } from "../api";
 import type { Host } from "../host";
-import { passing } from "../state/again";
 import { draftKey, withReturned } from "../state/drafts";
 import type { Returned } from "../state/model";
 import { Sentences } from "../text/Sentences";

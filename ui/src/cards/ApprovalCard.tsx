@@ -1,6 +1,7 @@
 // A question that waits for a decision: what will happen, how risky and why, exactly what with, and the ways to answer.
 // It never takes the focus, never answers by itself, and stays in its place when it is settled, saying by whom.
 
+import type { SeenFile } from "@protocol";
 import { useRef, useState } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
@@ -125,9 +126,11 @@ export function ApprovalCard(props: ApprovalCardProps) {
 }
 
 /** What of a call is shown, and may be masked: a write's content is in its difference, where there is one. */
-function shownOf({ tool_params }: Question, loaded: ReturnType<typeof useChange>): string {
+function shownOf({ tool_params, inspection }: Question, loaded: ReturnType<typeof useChange>): string {
   const after = loaded && "change" in loaded ? loaded.change.change.after : null;
-  return after ?? Object.values(tool_params).flat().map(String).join("\n");
+  const files: readonly SeenFile[] = inspection?.files ?? [];
+  const texts = [...Object.values(tool_params).flat().map(String), ...files.map((file) => file.text ?? "")];
+  return after ?? texts.join("\n");
 }
 
 function Why({ question }: { question: Question }) {

@@ -3,8 +3,9 @@
 
 import type { WriteChange } from "@protocol";
 import { useEffect, useRef, useState } from "react";
-import type { Api } from "../api";
+import { type Api, passing } from "../api";
 import type { Host } from "../host";
+import { Again } from "../state/again";
 import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
 import { moment } from "../text/words";
@@ -39,15 +40,22 @@ export function useChange(question: Question, api: Api, moved: () => void): Load
       setLoaded(found);
       tell.current();
     };
-    api.change(id).then(
-      (change) =>
-        settle(
-          change.digest === digest ? { change } : { problem: "The difference that came belongs to another call." },
-        ),
-      (error: unknown) => settle({ problem: told(error) }),
-    );
+    const again = new Again();
+    const load = () =>
+      api.change(id).then(
+        (change) =>
+          settle(
+            change.digest === digest ? { change } : { problem: "The difference that came belongs to another call." },
+          ),
+        (error: unknown) => {
+          settle({ problem: told(error) });
+          if (wanted && passing(error)) again.later(load);
+        },
+      );
+    void load();
     return () => {
       wanted = false;
+      again.reset();
     };
   }, [api, id, digest, isWrite]);
   return loaded;

@@ -30,7 +30,13 @@ export function useDeciding(
   const [second, setSecond] = useState<string | null>(null);
   // Two presses can come before the first is drawn.
   const busy = useRef(false);
-  const send = async (status: "approved" | "rejected", reason: string | null, request: () => Promise<unknown>) => {
+  /** `grants`: more than this answer is asked for, which an earlier one need not have brought. */
+  const send = async (
+    status: "approved" | "rejected",
+    reason: string | null,
+    request: () => Promise<unknown>,
+    grants = false,
+  ) => {
     if (busy.current) return;
     busy.current = true;
     setSending(status);
@@ -45,6 +51,11 @@ export function useDeciding(
         setProblem(problemOf(error));
         return;
       }
+      // The same answer of the same person: ours, which had arrived although nobody said so.
+      if (!grants && other.status === status && other.by === `person:${question.user_id}`) {
+        onDecided({ question, status, by: other.by, reason, here: true });
+        return;
+      }
       setSecond(other.message);
       onDecided({ question, status: other.status, by: other.by, reason: null, here: false });
       return;
@@ -56,8 +67,17 @@ export function useDeciding(
     problem,
     second,
     approve: (terms) =>
-      void send("approved", null, () =>
-        api.approve(projectId, question.id, { decision: "approved", digest: question.digest, ...terms }),
+      void send(
+        "approved",
+        null,
+        () =>
+          api.approve(projectId, question.id, {
+            decision: "approved",
+            digest: question.digest,
+            calls: Math.max(1, question.tool_ids.length),
+            ...terms,
+          }),
+        terms.scope !== undefined,
       ),
     reject: (reason) => {
       const said = reason.trim() || null;

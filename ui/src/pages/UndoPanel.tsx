@@ -3,7 +3,7 @@
 
 import type { Machine, UndoAnswer, UndoPlan } from "@protocol";
 import { useEffect, useId, useRef, useState } from "react";
-import { type Api, Problem } from "../api";
+import { type Api, Problem, passing } from "../api";
 import { DiffView } from "../cards/DiffView";
 import type { Host } from "../host";
 import { visible } from "../text/visible";
@@ -126,6 +126,8 @@ function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: Plann
     setBusy(true);
     setProblem(null);
     api.undo(toolId, { plan: plan.plan, partial: lost.length > 0 && partial }).then(finish, (error) => {
+      // Whether it was done is not known: the machine is asked what there is to undo now.
+      if (passing(error)) again();
       setProblem(asProblem(error));
       setBusy(false);
     });

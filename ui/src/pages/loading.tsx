@@ -3,7 +3,8 @@
 
 import type { ReactNode } from "react";
 import { useCallback, useEffect, useRef, useState } from "react";
-import { Problem } from "../api";
+import { Problem, passing } from "../api";
+import { Again } from "../state/again";
 import { Sentences } from "../text/Sentences";
 
 export function asProblem(error: unknown): Problem {
@@ -18,6 +19,14 @@ export interface Loaded<T> {
   again: () => void;
 }
 
+/** Tries again what the server could not answer, until it can or `key` is another one. */
+function useAgain(key: string): Again {
+  const [again] = useState(() => new Again());
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what waits for one key is nothing to the next
+  useEffect(() => () => again.reset(), [again, key]);
+  return again;
+}
+
 /** Loads when it is first shown and whenever `key` is another one. */
 export function useLoaded<T>(load: () => Promise<T>, key: string): Loaded<T> {
   const [attempt, setAttempt] = useState(0);
@@ -29,13 +38,22 @@ export function useLoaded<T>(load: () => Promise<T>, key: string): Loaded<T> {
   });
   const latest = useRef(load);
   latest.current = load;
+  const waiting = useAgain(key);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the key stands for what `load` would ask; `attempt` asks again
   useEffect(() => {
     let wanted = true;
     setHeld((before) => ({ key, value: before.key === key ? before.value : null, problem: null, busy: true }));
     latest.current().then(
-      (value) => wanted && setHeld({ key, value, problem: null, busy: false }),
-      (error) => wanted && setHeld((before) => ({ key, value: before.value, problem: asProblem(error), busy: false })),
+      (value) => {
+        if (!wanted) return;
+        waiting.reset();
+        setHeld({ key, value, problem: null, busy: false });
+      },
+      (error) => {
+        if (!wanted) return;
+        setHeld((before) => ({ key, value: before.value, problem: asProblem(error), busy: false }));
+        if (passing(error)) waiting.later(() => setAttempt((count) => count + 1));
+      },
     );
     return () => {
       wanted = false;
@@ -79,24 +97,33 @@ export function usePaged<T>(load: (from: string | null) => Promise<Part<T>>, key
   const latest = useRef(load);
   latest.current = load;
   const turn = useRef(0);
-  const ask = useCallback((from: string | null) => {
-    turn.current += 1;
-    const mine = turn.current;
-    setPile((before) => ({ ...before, problem: null, busy: true }));
-    latest.current(from).then(
-      (part) => {
-        if (mine !== turn.current) return;
-        setPile((before) => ({
-          items: from === null ? part.items : [...(before.items ?? []), ...part.items],
-          total: part.total,
-          next: part.next,
-          problem: null,
-          busy: false,
-        }));
-      },
-      (error) => mine === turn.current && setPile((before) => ({ ...before, problem: asProblem(error), busy: false })),
-    );
-  }, []);
+  const waiting = useAgain(key);
+  const ask = useCallback(
+    (from: string | null) => {
+      turn.current += 1;
+      const mine = turn.current;
+      setPile((before) => ({ ...before, problem: null, busy: true }));
+      latest.current(from).then(
+        (part) => {
+          if (mine !== turn.current) return;
+          waiting.reset();
+          setPile((before) => ({
+            items: from === null ? part.items : [...(before.items ?? []), ...part.items],
+            total: part.total,
+            next: part.next,
+            problem: null,
+            busy: false,
+          }));
+        },
+        (error) => {
+          if (mine !== turn.current) return;
+          setPile((before) => ({ ...before, problem: asProblem(error), busy: false }));
+          if (passing(error)) waiting.later(() => ask(from));
+        },
+      );
+    },
+    [waiting],
+  );
   // biome-ignore lint/correctness/useExhaustiveDependencies: the key stands for what `load` would ask; `attempt` asks again
   useEffect(() => {
     ask(null);

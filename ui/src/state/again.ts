@@ -3,11 +3,6 @@
 import { Problem } from "../api";
 import { FIRST_PAUSE_MS, LONGEST_PAUSE_MS } from "../feed";
 
-/** Whether it may go by itself: the server was not reached, or could not at that moment. */
-export function passing(error: unknown): boolean {
-  return error instanceof Problem && (error.status === 0 || error.status >= 500);
-}
-
 /** What went wrong and what to do about it. */
 export function told(error: unknown): string {
   const hint = error instanceof Problem ? error.hint : null;

@@ -2,10 +2,10 @@
 // that joins the server's routes, the feed and what is known. It decides nothing about approvals.
 
 import type { AgentMode, FeedEvent } from "@protocol";
-import { Api, Problem } from "../api";
+import { Api, insist, Problem, passing } from "../api";
 import { Feed, type Wake } from "../feed";
 import type { Host } from "../host";
-import { Again, passing } from "./again";
+import { Again } from "./again";
 import { draftKey, withReturned } from "./drafts";
 import { fromExecution } from "./entries";
 import type { ChatEntry, Settled } from "./model";
@@ -311,7 +311,7 @@ export class Chat {
   }
 
   async #fetchCall(toolId: string, sessionId: string): Promise<void> {
-    const call = fromExecution(await this.api.execution(toolId));
+    const call = fromExecution(await insist(() => this.api.execution(toolId)));
     this.store.do({ type: "record", sessionId, entries: [call], older: this.store.get().older, fresh: false });
   }
 

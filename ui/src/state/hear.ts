@@ -106,7 +106,7 @@ function ask(state: AppState, event: ApprovalRequested): AppState {
     return { ...state, questions: state.questions.map((each) => (each === known ? joined : each)) };
   }
   if (state.settled.some((each) => each.question.id === event.approval_id)) return state;
-  const { approval_id, tool_id, timestamp, kind: _, ...told } = event;
+  const { approval_id, tool_id, timestamp, kind: _, calls: __, ...told } = event;
   const question: Question = {
     ...told,
     id: approval_id,

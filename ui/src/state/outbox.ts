@@ -2,12 +2,9 @@
 // often it is sent: what got lost on the way can be sent again without a doubt. Kept over a reload, and no longer.
 
 import type { MessageAccepted, MessageBody } from "@protocol";
-import { type Api, Problem } from "../api";
+import { type Api, insist, Problem, passing } from "../api";
 import type { Host } from "../host";
-import { passing } from "./again";
 
-/** Pauses before it is sent again by itself; after these the person decides. */
-export const RESEND_MS = [500, 1500] as const;
 /** After so long nobody expects a message to go out by itself when the page opens: the person gets it back instead. */
 export const YOUNG_MS = 2 * 60_000;
 /** The same words so long after are another message: under the old name they would go nowhere. */
@@ -74,15 +71,7 @@ export class Outbox {
       if (!this.#isOthers(project, session, body)) this.#keep(project, session, { body, at: Date.now() });
       return this.#api.post(project, body);
     };
-    for (const pause of RESEND_MS) {
-      try {
-        return await attempt();
-      } catch (error) {
-        if (!passing(error)) throw error;
-      }
-      await new Promise((resolve) => setTimeout(resolve, pause));
-    }
-    return attempt().catch((error: unknown) => {
+    return insist(attempt).catch((error: unknown) => {
       if (!(error instanceof Problem) || !passing(error)) throw error;
       const hint = "Whether it arrived is not known. Sent again as it is, it arrives once.";
       throw new Problem(error.message, error.status, hint, error.state);

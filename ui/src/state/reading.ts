@@ -2,8 +2,8 @@
 // around it. What could not be read because the server was not there is read again after a while; the rest is said.
 
 import type { Session } from "@protocol";
-import type { Api } from "../api";
-import { Again, passing, told } from "./again";
+import { type Api, passing } from "../api";
+import { Again, told } from "./again";
 import { RecordReader } from "./record";
 import type { Store } from "./store";
 

@@ -116,7 +116,11 @@ async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
 
 async function approve(question: Asked, ports: QuestionPorts): Promise<void> {
   await decided(ports, () =>
-    ports.api.approve(ports.projectId, question.id, { decision: "approved", digest: question.digest }),
+    ports.api.approve(ports.projectId, question.id, {
+      decision: "approved",
+      digest: question.digest,
+      calls: question.calls,
+    }),
   );
 }
 
@@ -132,6 +136,7 @@ function summary(question: Asked): string {
 
 function detail(question: Asked, whole: string): string {
   const parts = [summary(question), measured(question, visible(whole)), why(question)];
+  if (question.calls > 1) parts.push(`${question.calls} identical calls wait for this one answer.`);
   if (question.network) parts.push("It may use the network.");
   return parts.filter((part) => part !== "").join("\n\n");
 }

@@ -26,6 +26,8 @@ export interface Asked {
   readonly reasons: readonly string[];
   readonly network: boolean;
   readonly digest: string;
+  /** How many identical calls wait for the answer. */
+  readonly calls: number;
   /** Whether files belong to the question: what they hold, or why nobody could look, must be seen before it is allowed. */
   readonly inspected: boolean;
 }
@@ -215,7 +217,13 @@ export class ToolHandler {
   }
 
   #take(question: Asked, timeoutSeconds: number, deadline: string): void {
-    if (this.#disposed || this.#pending.has(question.id)) return;
+    if (this.#disposed) return;
+    const known = this.#pending.get(question.id);
+    if (known !== undefined) {
+      // An identical call joined; what is open already keeps the number that it shows.
+      if (question.calls > known.question.calls) this.#pending.set(question.id, { ...known, question });
+      return;
+    }
     if (this.#approvals.some(({ approvalId }) => approvalId === question.id)) return;
     const limit = this.#config.approvalTimeoutMs * (question.risk === "HIGH" ? 2 : 1);
     const left = Math.min(limit, timeoutSeconds * 1000);
@@ -263,6 +271,7 @@ function asked(id: string, told: ApprovalRequest | ApprovalRequested): Asked {
     reasons: told.findings.filter((each) => each.level !== "LOW").map((each) => each.reason),
     network: told.network,
     digest: told.digest,
+    calls: "tool_ids" in told ? Math.max(1, told.tool_ids.length) : told.calls,
     inspected: (told.inspection?.files.length ?? 0) > 0 || (told.inspection?.problem ?? null) !== null,
   };
 }

@@ -724,7 +724,7 @@ describe("while it is connected", () => {
     await handlers.get("byleave.allow")?.();
     vi.mocked(Date.now).mockRestore();
     expect(server.asked("/reject")[0]?.body).toEqual({ reason: "no" });
-    expect(server.asked("/approve")[0]?.body).toEqual({ decision: "approved", digest: "digest of w" });
+    expect(server.asked("/approve")[0]?.body).toEqual({ decision: "approved", digest: "digest of w", calls: 1 });
     server.send(2, decided("w"));
     await until(() => expect(tabs.tabs).toEqual([]));
     expect(contexts.get("byleave.askingDiffs")).toEqual([]);

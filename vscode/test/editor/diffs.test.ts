@@ -20,7 +20,7 @@ afterEach(() => {
 });
 
 function question(id: string, risk: Asked["risk"] = "MEDIUM"): Asked {
-  const rest = { description: "", reasons: [], network: false, digest: "d", inspected: false };
+  const rest = { description: "", reasons: [], network: false, digest: "d", calls: 1, inspected: false };
   return { id, toolName: "write_file", params: { path: "a.md" }, risk, ...rest };
 }
 

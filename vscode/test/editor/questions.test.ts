@@ -18,6 +18,7 @@ const asked: Asked = {
   reasons: ["npm test runs scripts."],
   network: true,
   digest: "d",
+  calls: 1,
   inspected: false,
 };
 const write: Asked = { ...asked, toolName: "write_file", params: { path: "a.md", content: "x" } };
@@ -66,7 +67,16 @@ describe("a question while the chat is hidden", () => {
       detail: "npm test\n\nRun npm test\\u{202e} exactly\n\n• npm test runs scripts.\n\nIt may use the network.",
       items: ["Deny", "Allow once"],
     });
-    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d" });
+    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d", calls: 1 });
+  });
+
+  test("says how many identical calls its answer allows, and allows no more", async () => {
+    const { made, api } = ports();
+    answers.set("Byleave asks", "Allow…");
+    answers.set("allow this once", "Allow once");
+    await askNatively({ ...asked, calls: 2 }, made);
+    expect(shown[1]?.detail).toContain("2 identical calls wait for this one answer.");
+    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d", calls: 2 });
   });
 
   test("about files leads to the chat, where they are shown, and cannot be allowed by a dialog", async () => {
@@ -219,7 +229,7 @@ describe("an answer in the difference of a write", () => {
     const { made, api } = ports();
     await answerInDiff(write, made, true);
     expect(shown).toEqual([]);
-    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d" });
+    expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d", calls: 1 });
   });
 
   test("asks a second time for HIGH, and what is not said then is not allowed", async () => {

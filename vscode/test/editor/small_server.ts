@@ -183,6 +183,7 @@ export function question(id: string, more: Record<string, unknown> = {}): { kind
     agent_id: null,
     inspection: null,
     suggestions: [],
+    calls: 1,
     ...more,
   };
 }

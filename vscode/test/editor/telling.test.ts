@@ -29,7 +29,7 @@ beforeEach(() => {
 
 function question(id: string, risk: Asked["risk"] = "MEDIUM"): Asked {
   const params = { command: "npm", args: [id] };
-  const rest = { description: "", reasons: [], network: false, digest: "d", inspected: false };
+  const rest = { description: "", reasons: [], network: false, digest: "d", calls: 1, inspected: false };
   return { id, toolName: "execute_command", params, risk, ...rest };
 }
 

@@ -58,6 +58,7 @@ describe("questions", () => {
       reasons: ["It deletes."],
       network: true,
       digest: "digest of a",
+      calls: 1,
       inspected: false,
     });
     expect(handler.pendingApprovals.map(({ inspected }) => inspected)).toEqual([false, true, true]);

@@ -13,6 +13,8 @@ COVERAGE ?= 1
 # Fewer for what drives a browser or an editor: each is several processes already.
 BROWSER_WORKERS ?= 2
 MINUTES ?= 3
+SERVERS ?= 3
+DATABASE ?= postgres
 VSCODE := $(shell find vscode/src vscode/media -type f 2>/dev/null) vscode/package.json vscode/esbuild.mjs
 # The Python client, which the .vsix carries as a wheel.
 ENGINE := $(shell find src/byleave -name '*.py' -o -name '*.toml') pyproject.toml requirements-client.lock
@@ -28,7 +30,7 @@ BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-scale bench-page clean
+.PHONY: help setup ui vsix up test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +152,11 @@ fuzz: setup ## run what the gate calls LOW under strace in a sandbox, for MINUTE
 	@scripts/setup-tests
 	@PYTHONPATH=tests $(BIN)/python -m harness.fuzz --minutes $(MINUTES)
 
+chaos: setup ## kill and pause servers, clients and database at work, for MINUTES (or STRIKES=n; SERVERS=3, DATABASE=sqlite, BUS=1, SEED=n)
+	@scripts/setup-tests
+	@PYTHONPATH=tests $(BIN)/python -m harness.chaos $(if $(STRIKES),--strikes $(STRIKES),--minutes $(MINUTES)) \
+		--servers $(SERVERS) --database $(DATABASE) $(if $(BUS),--bus) $(if $(SEED),--seed $(SEED))
+
 bench: setup ## measure a LOW read_file through the whole stack beside bare MCP calls (make bench CHECK=1: compare CPU)
 	@$(UV) pip install -q --python $(BIN)/python --group bench -c requirements.lock
 	@$(BIN)/python -m bench $(if $(CHECK),--check)
@@ -169,11 +176,18 @@ bench-parked: setup ## measure what 10,000 runs that wait for a person cost (som
 bench-growth: setup ## measure what a record of 10,000, 100,000 and a million calls costs (a minute)
 	@$(BIN)/python -m bench.growth
 
+bench-databases: setup ## measure calls in SQLite, in PostgreSQL and with three servers on it; NOTIFY beside NATS
+	@scripts/setup-tests
+	@PYTHONPATH=tests $(BIN)/python -m bench.databases
+
 bench-scale: setup ## measure the memory of 5,000 clients, 200 idle readers and 100,000 open questions (some minutes)
 	@$(BIN)/python -m bench.scale
 
 bench-page: setup ui ## measure the chat page in Chromium: frames of a long conversation, time to a question
 	@$(BIN)/python -m bench.page
+
+bench-queueing: setup ## how long a write waits for its commit, by simulation, and whether docs/scale.md says so
+	@$(BIN)/python -m bench.queueing
 
 bench-asking: setup ## how often a person would be asked, over what real agents did in 107 tasks
 	@$(BIN)/python -m bench.asking

@@ -361,7 +361,7 @@ export interface SeenFile {
   size?: number | null;
   modified_at?: string | null;
   /**
-   * Content that will run, or its beginning; or all content that will be replaced. Secrets are masked.
+   * Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets.
    */
   text?: string | null;
   /**
@@ -441,6 +441,10 @@ export interface ApprovalRequested {
   agent_id: string | null;
   inspection: Inspection | null;
   suggestions: Suggestion[];
+  /**
+   * Calls that wait for the answer. Sent again, with the new call's `tool_id`, when an identical call joins.
+   */
+  calls: number;
 }
 export interface ApproveBody {
   /**
@@ -456,6 +460,10 @@ export interface ApproveBody {
    * Digest that was shown; if given, it must match the pending one.
    */
   digest?: string | null;
+  /**
+   * Number of waiting calls that was shown: if more wait now, nothing is approved.
+   */
+  calls?: number;
 }
 /**
  * Terms of an answer that covers more than one call.
@@ -700,6 +708,10 @@ export interface ConfirmBody {
   scope?: ApprovalScope2;
   terms?: GrantTerms | null;
   digest?: string | null;
+  /**
+   * Number of waiting calls that was shown: if more wait now, nothing is approved.
+   */
+  calls?: number;
 }
 /**
  * Execute a project's calls in a directory, with the server and token of `server/use`.
@@ -1865,6 +1877,10 @@ export interface SearchFilesResult {
    * True if there are more: the search stops at `max_results`.
    */
   truncated: boolean;
+  /**
+   * Notes, for example which files were left out because of their names.
+   */
+  warnings: string[];
 }
 export interface SearchMatch {
   path: string;
@@ -2197,7 +2213,7 @@ export interface Verdict {
 export interface WholeCall {
   approval_id: string;
   /**
-   * The complete call, secrets masked, safe to print.
+   * The complete call and the files it would run, secrets masked unless revealed, safe to print.
    */
   text: string;
 }

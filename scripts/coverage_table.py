@@ -18,7 +18,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "protocol": ("protocol/", "settings.py", "policy_files.py", "descriptors.py"),
     "gate": ("gate/",),
     "store": ("store/",),
-    "bus": ("bus.py",),
+    "bus": ("bus/",),
     "telemetry": ("telemetry/",),
     "calls": ("calls/",),
     "agents": ("agents/",),

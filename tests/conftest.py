@@ -17,6 +17,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from harness import postgres, traced
+from harness.postgres import PostgresServer
 
 TRACING = traced.started()
 """Started here, before anything of Byleave is loaded: one worker traces that, too."""
@@ -25,6 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 HOMES = tempfile.mkdtemp(prefix="byleave-homes-")
 """Where each test's home would be: most never make theirs."""
 _numbers = itertools.count()
+DATABASES = ("sqlite", "postgres")
 
 # A loaded machine is slow; that says nothing about what is tested.
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,7 +34,7 @@ settings.load_profile("calm")
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Generator[postgres.PostgresServer]:
+def postgres_server() -> Generator[PostgresServer]:
     """PostgreSQL for this worker's tests."""
     reason = postgres.why_not()
     if reason is not None:
@@ -41,8 +43,39 @@ def postgres_server() -> Generator[postgres.PostgresServer]:
         yield server
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest) -> Generator[str | None]:
+    """Where the record is: a new database in PostgreSQL, or None for SQLite in the state directory.
+
+    Tests that ask for it run on both, but for those marked `sqlite` or `postgres`.
+    """
+    if request.param == "sqlite":
+        yield None
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    with server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def record_url(request: pytest.FixtureRequest) -> str | None:
+    """`database_url` for tests that use that fixture, else None: for fixtures that most need on one database alone."""
+    return request.getfixturevalue("database_url") if "database_url" in request.fixturenames else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    elsewhere = [item for item in items if _is_about_another_database(item)]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if not _is_about_another_database(item)]
     traced.sort_out(items)
+
+
+def _is_about_another_database(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    if call is None or "database_url" not in call.params:
+        return False
+    only = [name for name in DATABASES if item.get_closest_marker(name)]
+    return bool(only) and call.params["database_url"] not in only
 
 
 @pytest.hookimpl(wrapper=True)

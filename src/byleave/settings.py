@@ -4,6 +4,7 @@ Read from `BYLEAVE_*` variables, or from the TOML file named by `BYLEAVE_CONFIG`
 never reach a log. Nothing here opens any other file.
 """
 
+import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -75,6 +76,17 @@ def _origin(text: str) -> str:
     return f"{scheme}://{host}" + (f":{int(port)}" if port and port.lstrip("0") != usual else "")
 
 
+def _proxy(text: str) -> str:
+    """Normalize an address or network; refuse one that holds everybody."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write an address, or a network such as 10.0.0.0/8") from None
+    if network.prefixlen == 0:
+        raise ValueError(f"{text!r} would believe everybody; list the addresses of your proxies")
+    return str(network)
+
+
 class ServerSettings(_Settings):
     """Settings of `byleave serve`."""
 
@@ -83,6 +95,12 @@ class ServerSettings(_Settings):
         repr=False,
         description="Where the record is: `sqlite:////path/to/byleave.db` or `postgresql://USER:PASSWORD@HOST/NAME`. "
         "Left out: SQLite in the state directory.",
+    )
+    bus_url: str | None = Field(
+        default=None,
+        repr=False,
+        description="What wakes the other servers of a record in PostgreSQL: `nats://HOST:4222`, or a direct "
+        "connection `postgresql://…` if a pooler is before the database. Left out: the database itself.",
     )
     durability: Literal["full", "normal"] = Field(
         default="full",
@@ -99,7 +117,7 @@ class ServerSettings(_Settings):
         default=0,
         ge=0,
         description="Megabytes the record may use before the oldest calls are removed, never those of the last day; "
-        "0 for no limit. With SQLite only.",
+        "0 for no limit.",
     )
     secret: SecretStr | None = Field(default=None, description="Shared secret that signs tokens (HS256).")
     previous_secret: SecretStr | None = Field(
@@ -117,6 +135,23 @@ class ServerSettings(_Settings):
         default=(),
         description="Other pages that may show the chat, by origin (`https://intranet.example`), comma separated; with "
         "a bearer token only, never with the cookie.",
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Addresses or networks of your reverse proxies, comma separated: `X-Forwarded-For`, `-Proto` and "
+        "`-Host` are believed from these only.",
+    )
+    metrics_token: SecretStr | None = Field(
+        default=None,
+        min_length=16,
+        description="Bearer token that reads `/metrics`; left out: only programs on this machine do.",
+    )
+    drain_seconds: float = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="How long a server that is told to stop still answers while load balancers turn to others; with "
+        "one server leave it at 0.",
     )
     model: str = Field(default="offline", description="Which model the chat agent uses.")
     agents: Path | None = Field(
@@ -151,6 +186,24 @@ class ServerSettings(_Settings):
         description="How long past a tool's own timeout the server waits for its result; as long again after its start "
         "and a client's return.",
     )
+    user_requests_per_second: float = Field(
+        default=200,
+        ge=0,
+        description="Requests a user may send, on average; their agents as many beside. Each server counts its own; 0 "
+        "for no limit.",
+    )
+    user_request_burst: int = Field(
+        default=1000, ge=1, description="Requests a user may send at once, after a pause, and have unanswered."
+    )
+    user_open_calls: int = Field(
+        default=1000, ge=0, description="Calls of a user that may wait or run at the same time; 0 for no limit."
+    )
+    user_mb: int = Field(
+        default=0,
+        ge=0,
+        description="Megabytes a user's calls, questions and events may use before further calls are refused; 0 for no "
+        "limit.",
+    )
     heartbeat_seconds: float = Field(default=15, gt=0, description="How often an idle stream says it is alive.")
     max_wait_seconds: int = Field(default=300, ge=1, description="Longest `?wait=` of a status request.")
     park_seconds: float = Field(
@@ -158,7 +211,14 @@ class ServerSettings(_Settings):
     )
     lease_seconds: float = Field(default=15, gt=1, description="How long a run belongs to a worker that fell silent.")
 
-    @field_validator("allowed_hosts", "allowed_commands", "page_origins", mode="before")
+    @field_validator("bus_url")
+    @classmethod
+    def _known_bus(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("nats://", "tls://", "postgresql://", "postgres://")):
+            raise ValueError("a bus is nats://HOST:PORT, or postgresql://… for a direct connection to the database")
+        return value
+
+    @field_validator("allowed_hosts", "allowed_commands", "page_origins", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -169,6 +229,11 @@ class ServerSettings(_Settings):
     @classmethod
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(one) for one in value)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_proxy(one) for one in value)
 
     @property
     def database(self) -> str:

@@ -27,7 +27,7 @@ from acp.schema import (
 from byleave.adapters.acp import absolute, title, written
 from byleave.protocol.approvals import RejectBody
 from byleave.protocol.states import ApprovalScope, Scope
-from harness.forks import Forked, shared_forks
+from harness.forks import Forked, Forks, shared_forks
 from harness.household import Household, open_household
 from harness.json_values import JsonObject
 from harness.model_server import Turn, by_step, call, open_model_server, refuse_with, say
@@ -128,12 +128,12 @@ async def opened(
 
 @asynccontextmanager
 async def forked(
-    editor: Editor, arguments: tuple[str, ...], environment: dict[str, str]
+    editor: Editor, arguments: tuple[str, ...], environment: dict[str, str], forks: Forks | None = None
 ) -> AsyncGenerator[tuple[ClientSideConnection, Forked]]:
     """The same without a start from nothing, which takes longer than a whole test."""
     loop = asyncio.get_running_loop()
     stdin, ours = os.pipe()
-    process = shared_forks().start(arguments, environment, stdin=stdin)
+    process = (forks or shared_forks()).start(arguments, environment, stdin=stdin)
     os.close(stdin)
     readers = [asyncio.StreamReader(limit=1 << 22) for _ in range(2)]
     for reader, stream in zip(readers, (process.stdout, process.stderr), strict=True):

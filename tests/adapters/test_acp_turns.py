@@ -12,6 +12,7 @@ from acp.schema import PermissionOption, RequestPermissionResponse, ToolCallUpda
 from byleave.adapters.acp import EditorSession, Turn
 from byleave.client.api import ServerApi
 from byleave.protocol.approvals import ApproveBody
+from byleave.protocol.chat import MessageAccepted, MessageBody
 from byleave.protocol.errors import UnreachableError
 from byleave.protocol.states import Scope
 from harness.household import Household, open_household
@@ -84,6 +85,23 @@ async def test_whoever_decides_sees_the_code_that_would_run(household: Household
     assert "print('evil')" in "".join(one.content.text for one in editor.asked[0][0].content or [])  # type: ignore[union-attr]
 
 
+@pytest.mark.promise("X-reveal")
+@pytest.mark.parametrize("is_masked", [True, False])
+async def test_whoever_decides_in_an_editor_is_told_how_to_see_what_is_masked(
+    household: Household, is_masked: bool
+) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    setting = f'print({{"api_token": "{token}"}})\n' if is_masked else "print(1)\n"
+    (household.workspace / "say.py").write_text(setting)
+    editor = Editor()
+    assert await turn_of(household, editor).run("run python say.py") == "end_turn"
+    question = await household.person.until("tool.approval_request")
+    asked = str(editor.asked[0][0].content)
+    assert token not in asked
+    how = f"byleave approvals show {question.approval_id} --reveal"  # type: ignore[union-attr]
+    assert (how in asked, "[masked:" in asked) == (is_masked, is_masked)
+
+
 async def test_a_dialog_that_is_closed_leaves_the_question_to_others(household: Household) -> None:
     editor = Editor(choose=lambda options: None)
     running = asyncio.create_task(turn_of(household, editor).run("write a.md: one"))
@@ -145,6 +163,28 @@ async def test_a_feed_that_breaks_is_gone_on_with_where_it_broke(household: Hous
     assert await running == "end_turn"
     assert len(editor.asked) == 1
     assert (household.workspace / "a.md").exists()
+
+
+class LosesAnAnswer(ServerApi):
+    """The connection breaks after the first message has arrived."""
+
+    lost = False
+
+    async def post_message(self, project_id: str, body: MessageBody) -> MessageAccepted:
+        accepted = await super().post_message(project_id, body)
+        if not self.lost:
+            self.lost = True
+            raise UnreachableError("The connection broke.")
+        return accepted
+
+
+async def test_a_message_whose_answer_was_lost_arrives_once(household: Household) -> None:
+    token = household.token(Scope.CHAT, Scope.APPROVE)
+    async with LosesAnAnswer(household.url, token) as api:
+        place = EditorSession(household.project_id, household.workspace)
+        turn = Turn(api, Editor(), "acp_1", place)  # pyright: ignore[reportArgumentType]
+        assert await turn.run("append to log.txt: once") == "end_turn"
+    assert (household.workspace / "log.txt").read_text().strip() == "once"
 
 
 async def test_a_turn_that_is_cancelled_before_it_began_runs_nothing(household: Household) -> None:

@@ -11,10 +11,11 @@ from mcp import Client
 
 from byleave.adapters import mcp as adapter
 from byleave.protocol.errors import CallerError, UnreachableError
+from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.executions import ToolResponse
 from byleave.sdk import Agent
-from byleave.server.routes import mcp_sessions
 from harness.household import Household
+from harness.json_values import JsonObject
 from harness.signing import page_headers
 
 from .test_mcp_server import ACCEPT, PING, ask, over_http, text
@@ -86,76 +87,106 @@ async def test_a_user_without_room_for_streams_is_only_told_less(
         assert not (await client.call_tool("write_file", {"path": "a.txt", "content": "x"})).is_error
 
 
-async def test_the_user_who_was_quiet_longest_is_forgotten_and_starts_anew(
-    household: Household, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mcp_sessions, "MOST_AGENTS", 1)
+LISTING: JsonObject = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+async def session_of(http: httpx2.AsyncClient, path: str) -> dict[str, str]:
+    """A new session, as the header of its requests."""
+    opened = await http.post(path, json=PING)
+    assert opened.status_code == 200
+    return {"mcp-session-id": opened.headers["mcp-session-id"]}
+
+
+def writing(request_id: int | str, path: str = "a.txt") -> JsonObject:
+    params = {"name": "write_file", "arguments": {"path": path, "content": "x"}}
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
+
+
+async def test_a_hundred_abandoned_sessions_lock_nobody_out(household: Household) -> None:
     path = f"/mcp/{household.project_id}"
     async with ask(household, **ACCEPT) as http:
-        session = {"mcp-session-id": (await http.post(path, json=PING)).headers["mcp-session-id"]}
-        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        assert (await http.post(path, json=listing, headers=session)).status_code == 200
-        bobs = (await household.listening.parts.store.chat.create_project("bob", "p")).id
-        async with ask(household, household.token(user="bob"), **ACCEPT) as other:
-            assert (await other.post(f"/mcp/{bobs}", json=PING)).status_code == 200
-        assert (await http.post(path, json=listing, headers=session)).status_code == 404
-        assert (await http.post(path, json=PING)).status_code == 200
+        first = await session_of(http, path)
+        for _ in range(100):
+            await session_of(http, path)
+        assert (await http.post(path, json=LISTING, headers=first)).status_code == 200
+        assert (await http.post(path, json=LISTING, headers=await session_of(http, path))).status_code == 200
 
 
-LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-
-
-async def test_a_full_agent_loses_the_session_idle_longest_and_no_other_agent_loses_any(
-    household: Household, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mcp_sessions, "SESSIONS_PER_AGENT", 2)
+@pytest.mark.promise("S")
+async def test_a_forged_or_foreign_session_is_refused_in_words(household: Household) -> None:
     path = f"/mcp/{household.project_id}"
-    async with ask(household, **ACCEPT) as http, ask(household, household.token(), **ACCEPT) as other:
-
-        async def opened(by: httpx2.AsyncClient) -> dict[str, str]:
-            answer = await by.post(path, json=PING)
-            assert answer.status_code == 200
-            return {"mcp-session-id": answer.headers["mcp-session-id"]}
-
-        async def lists(session: dict[str, str], by: httpx2.AsyncClient = http) -> int:
-            return (await by.post(path, json=LISTING, headers=session)).status_code
-
-        others = await opened(other)
-        first, second = await opened(http), await opened(http)
-        assert await lists(others) == 404, "it is another agent's"
-        assert await lists(first) == 200
-        assert (await http.post(path, content=b"{")).status_code == 400
-        assert [await lists(one) for one in (second, first)] == [200, 200]
-        # Listening is no work: it ends with the session.
-        async with http.stream("GET", path, headers=second) as stream:
-            third = await opened(http)
-            assert await stream.aread() == b""
-        assert [await lists(one) for one in (first, second, third)] == [200, 404, 200]
-        assert (await http.delete(path, headers=third)).status_code == 200
-        fourth = await opened(http)
-        assert [await lists(one) for one in (first, third, fourth)] == [200, 404, 200]
-        assert await lists(others, other) == 200
+    other_project = (await household.person.api.create_project("second")).project_id
+    async with ask(household, **ACCEPT) as http, ask(household, household.token(), **ACCEPT) as other_agent:
+        session = await session_of(http, path)
+        name, signature = session["mcp-session-id"].split(".")
+        for forged in ("x", f"{name}.", f"{name}.{'0' * len(signature)}", f"other.{signature}", f"{name}.é"):
+            headers = {"mcp-session-id": forged.encode()}
+            refused = await http.post(path, json=LISTING, headers=headers)  # type: ignore[arg-type]
+            assert (refused.status_code, refused.json()["hint"]) == (404, "Begin a new one: send `initialize`.")
+        for by, where in ((other_agent, path), (http, f"/mcp/{other_project}")):
+            foreign = await by.post(where, json=LISTING, headers=session)
+            assert (foreign.status_code, "no MCP session of yours" in foreign.text) == (404, True)
+            assert (await by.delete(where, headers=session)).status_code == 404
+        none = await http.post(path, json=LISTING)
+        assert (none.status_code, "names no MCP session" in none.text) == (400, True)
+        assert (await http.post(path, json=LISTING, headers=session)).status_code == 200
 
 
-async def test_a_session_that_works_is_not_ended_for_another(
-    household: Household, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mcp_sessions, "SESSIONS_PER_AGENT", 1)
-    monkeypatch.setattr(mcp_sessions, "MOST_SESSIONS", 1)
-    household.person.decide = lambda question: None
-    token, path = household.token(), f"/mcp/{household.project_id}"
-    async with over_http("legacy", token=token)(household) as client, ask(household, token, **ACCEPT) as http:
-        calling = asyncio.ensure_future(client.call_tool("write_file", {"path": "a.txt", "content": "x"}))
-        question = await household.person.until("tool.approval_request")
-        assert (await http.post(path, json=PING)).status_code == 503
-        await household.person.approve(question.approval_id)  # type: ignore[union-attr]
-        assert not (await calling).is_error
-        assert (await http.post(path, json=PING)).status_code == 200
+async def test_a_session_that_ends_cancels_its_own_open_calls_and_no_others(household: Household) -> None:
+    questions: asyncio.Queue[ApprovalRequested] = asyncio.Queue()
+    household.person.decide = questions.put_nowait
+    path = f"/mcp/{household.project_id}"
+    async with ask(household, **ACCEPT) as http:
+        mine, other = await session_of(http, path), await session_of(http, path)
+        calls = [
+            asyncio.create_task(http.post(path, json=writing(1, name), headers=headers))
+            for name, headers in (("mine.txt", mine), ("other.txt", other))
+        ]
+        async with asyncio.timeout(30):
+            await questions.get()
+            await questions.get()
+        assert (await http.delete(path, headers=mine)).status_code == 200
+        assert "Cancelled before it ran" in (await calls[0]).text
+        (waiting,) = (await household.person.api.approvals()).approvals
+        assert waiting.tool_params["path"] == "other.txt"
+        await household.person.approve(waiting.id)
+        assert '"isError":false' in (await calls[1]).text
+
+
+async def test_a_repeated_request_finds_its_call_and_another_with_its_id_is_told_so(household: Household) -> None:
+    path = f"/mcp/{household.project_id}"
+    async with ask(household, **ACCEPT) as http:
+        session = await session_of(http, path)
+        first = await http.post(path, json=writing(1), headers=session)
+        assert (await http.post(path, json=writing(1), headers=session)).text == first.text
+        assert "used for another call" in (await http.post(path, json=writing(1, "b.txt"), headers=session)).text
+        for request_id, headers in (("1", session), (1, await session_of(http, path))):
+            assert (await http.post(path, json=writing(request_id), headers=headers)).status_code == 200
+    assert len(await household.person.record()) == 3
+
+
+async def test_a_stream_is_resumed_from_any_of_its_events_also_when_its_call_has_ended(household: Household) -> None:
+    path = f"/mcp/{household.project_id}"
+    async with ask(household, **ACCEPT) as http:
+        session = await session_of(http, path)
+        said = await http.post(path, json=writing(1), headers=session)
+        ids = [line for line in said.text.splitlines() if line.startswith("id: ")]
+        for line in ids:
+            again = await http.get(path, headers={**session, "Last-Event-ID": line.removeprefix("id: ")})
+            assert '"isError":false' in again.text
+        unknown = await session_of(http, path)
+        lost = await http.get(path, headers={**unknown, "Last-Event-ID": ids[0].removeprefix("id: ")})
+        assert ("This call is not in the record." in lost.text, '"isError":true' in lost.text) == (True, True)
+        for event_id in ("x", "bnVsbA=="):
+            wrong = await http.get(path, headers={**session, "Last-Event-ID": event_id})
+            assert (wrong.status_code, "none of ours" in wrong.text) == (400, True)
+        silent = await http.get(path, headers=session)
+        assert (silent.status_code, silent.headers["allow"]) == (405, "POST, DELETE")
 
 
 @pytest.mark.promise("S")
 async def test_the_pages_cookie_does_not_open_it(household: Household) -> None:
-    code = household.listening.parts.sign_in.new_code("alice")
+    code = await household.listening.parts.sign_in.new_code("alice")
     async with httpx2.AsyncClient(base_url=household.url, timeout=30) as http:
         signed_in = await http.get(f"/signin?code={code}")
         given = page_headers(signed_in.headers["set-cookie"], signed_in.text)
@@ -168,7 +199,7 @@ async def test_the_pages_cookie_does_not_open_it(household: Household) -> None:
 async def test_a_server_without_the_library_says_how_to_get_it(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "byleave.server.routes.mcp_sessions")
+    monkeypatch.delitem(sys.modules, "byleave.server.routes.mcp_requests")
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     async with ask(household, **ACCEPT) as http:
         answer = await http.post(f"/mcp/{household.project_id}", json=PING)

@@ -287,4 +287,3 @@ async def test_a_server_that_stops_ends_its_sessions_at_once(household: Househol
         await parts.closing.wait()
         with pytest.raises((MCPError, ExceptionGroup, httpx2.HTTPError)):
             await running
-    assert parts.on_demand

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.promise("W3", "W12")
 
 
 @pytest.fixture
-async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    async with open_room(tmp_path / "home", tmp_path / "ws", park_seconds=0) as room:
+async def room(tmp_path: Path, database_url: str | None) -> AsyncIterator[Room]:
+    async with open_room(tmp_path / "home", tmp_path / "ws", database_url=database_url, park_seconds=0) as room:
         yield room
 
 
@@ -58,13 +58,15 @@ async def test_the_answer_may_come_while_no_server_runs_the_agent(room: Room) ->
     assert len(await room.executions(posted.run_id)) == 1
 
 
-async def test_a_parked_run_survives_a_new_server_on_the_same_database(tmp_path: Path) -> None:
+async def test_a_parked_run_survives_a_new_server_on_the_same_database(
+    tmp_path: Path, database_url: str | None
+) -> None:
     where = (tmp_path / "home", tmp_path / "ws")
-    async with open_room(*where, park_seconds=0) as room:
+    async with open_room(*where, database_url=database_url, park_seconds=0) as room:
         await room.worker().start()
         posted, approval = await parked(room, "write a.txt: x")
         project = room.desk.project
-    async with open_room(*where, park_seconds=0) as room:
+    async with open_room(*where, database_url=database_url, park_seconds=0) as room:
         room.desk.project = project
         await room.worker().start()
         async with room.desk.client(room.act, workspace=str(room.root)):
@@ -81,9 +83,14 @@ async def test_a_rejection_reaches_the_model_of_a_parked_run_with_its_reason(roo
     assert "not that file" in await room.answer(posted)
 
 
-async def test_a_parked_run_goes_on_when_nobody_answers_in_time(tmp_path: Path) -> None:
+async def test_a_parked_run_goes_on_when_nobody_answers_in_time(tmp_path: Path, database_url: str | None) -> None:
     async with open_room(
-        tmp_path / "home", tmp_path / "ws", park_seconds=0, medium_approval_seconds=1, high_approval_seconds=1
+        tmp_path / "home",
+        tmp_path / "ws",
+        database_url=database_url,
+        park_seconds=0,
+        medium_approval_seconds=1,
+        high_approval_seconds=1,
     ) as room:
         await room.worker().start()
         posted, _ = await parked(room, "write a.txt: x")

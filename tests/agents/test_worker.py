@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from byleave.agents.models import offline_model
 from byleave.agents.worker import MAX_ATTEMPTS, RunWorker
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
-from byleave.store import RunRow
+from byleave.store import RunRow, StorageError
 from byleave.store.transitions import RUNS_TOPIC
 from harness.room import Room, open_room
 from harness.scripted import Piece, scripted, turns
@@ -68,6 +69,27 @@ async def test_text_is_not_said_again_after_a_restart(room: Room) -> None:
     await room.worker().start()
     await room.ended(posted.run_id)
     assert await room.said(posted.run_id) == await room.answer(posted)
+
+
+@pytest.mark.promise("W12")
+@pytest.mark.parametrize("failure", [StorageError("The database failed."), sqlite3.OperationalError("disk I/O error")])
+async def test_database_that_is_away_for_a_moment_fails_no_run(tmp_path: Path, failure: Exception) -> None:
+    async with open_room(tmp_path / "home", tmp_path / "ws", lease_seconds=1.2) as room:
+        runs = room.desk.store.runs
+        finish, failed = runs.finish, asyncio.Event()
+
+        async def fail_once(*args: object, **kwargs: object) -> None:
+            runs.finish = finish  # type: ignore[method-assign]
+            failed.set()
+            raise failure
+
+        runs.finish = fail_once  # type: ignore[method-assign]
+        await room.worker().start()
+        posted = await room.post("hello")
+        run = await room.ended(posted.run_id)
+        assert failed.is_set()
+        assert (run.state, run.error) == (RunState.DONE, None)
+        assert await room.said(posted.run_id) == await room.answer(posted)
 
 
 @pytest.mark.promise("W12")
@@ -155,7 +177,7 @@ async def test_run_that_keeps_killing_its_process_is_given_up(room: Room) -> Non
     await room.worker().start()
     run = await room.ended(posted.run_id)
     assert run.state is RunState.FAILED
-    assert run.error == f"This message was given up: the server stopped {MAX_ATTEMPTS} times while working on it."
+    assert run.error == f"This message was given up: the server failed {MAX_ATTEMPTS} times while working on it."
 
 
 async def test_worker_survives_an_error_of_the_database(room: Room) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of the executor's tests."""
+"""Fixtures of the executor's tests, which run on both databases."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,8 +10,8 @@ from harness.desk import Desk, open_desk
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> ServerSettings:
-    return ServerSettings(home=tmp_path / "home", durability="normal")
+def settings(tmp_path: Path, database_url: str | None) -> ServerSettings:
+    return ServerSettings(home=tmp_path / "home", durability="normal", database_url=database_url)
 
 
 @pytest.fixture

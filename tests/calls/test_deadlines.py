@@ -113,6 +113,7 @@ async def test_sweeper_goes_on_when_the_record_can_neither_be_written_nor_read(
     await sweeper.stop()
 
 
+@pytest.mark.sqlite
 async def test_caller_is_answered_when_the_end_of_its_call_cannot_be_recorded(settings: ServerSettings) -> None:
     async with open_desk(settings.model_copy(update={"result_grace_seconds": 0.1})) as desk:
         database = desk.store.database

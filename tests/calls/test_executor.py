@@ -456,6 +456,26 @@ async def test_waiting_in_a_clients_queue_has_an_end(settings: ServerSettings, s
             await desk.store.executions.start(row.id, **whose)
 
 
+async def test_client_that_comes_and_goes_does_not_keep_its_call_open(
+    settings: ServerSettings,
+) -> None:
+    async with open_desk(settings.model_copy(update={"result_grace_seconds": 0.1})) as desk:
+
+        async def hangs(signal: JsonObject) -> CompletedReport:
+            await asyncio.Event().wait()
+            return completed()
+
+        async with desk.client(hangs) as signals, asyncio.timeout(10):
+            call = asyncio.create_task(desk.executor.call(*QUICK, desk.session))
+            while not signals:
+                await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            while not call.done():
+                desk.presence.connect(ConnectedClient("c1", desk.project.id, declared=True))()
+                await asyncio.sleep(0.01)
+        assert (await call).error_type == "interrupted"
+
+
 async def test_only_the_client_that_got_the_signal_says_what_waits_and_begins(desk: Desk) -> None:
     got: list[str] = []
 

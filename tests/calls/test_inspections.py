@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
 from byleave.calls.executor import Caller
-from byleave.protocol.approvals import Inspection, SeenFile, call_digest
+from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, call_digest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import AgentMode, ApprovalScope
 from byleave.settings import ServerSettings
+from byleave.store import approvals as approvals_module
 from byleave.store.database import Row, Transaction
+from byleave.store.migrations import SCHEMA
 from harness.desk import Desk, completed, open_desk
 from harness.json_values import JsonObject
 
@@ -19,6 +22,9 @@ pytestmark = pytest.mark.promise("X18")
 
 RUN = ("execute_command", {"command": "python", "args": ["x.py"]})
 DIGEST, OTHER = "a" * 64, "b" * 64
+SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
+MASK = "[masked:github-token, 40 characters]"
+SETTING = f'settings = {{"api_token": "{SECRET}"}}\n'
 
 
 def seen(digest: str = DIGEST, text: str = "print(1)\n") -> Inspection:
@@ -148,12 +154,74 @@ async def test_a_file_that_is_not_there_is_said_and_bound_as_missing(desk: Desk)
     assert approval.inspection.bound == {"x.py": "missing"}
 
 
-async def test_secrets_in_what_would_run_are_masked_again_on_the_server(desk: Desk) -> None:
-    secret = "ghp_" + "a1B2c3D4e5F6" * 3
-    async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=f"KEY = '{secret}'\n")):
+@pytest.mark.promise("S", "X-reveal", "A3")
+async def test_a_person_sees_what_is_masked_in_a_file_that_runs_only_while_the_question_waits(desk: Desk) -> None:
+    text = f"import os\n{SETTING}"
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=text)) as signals:
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        approval = await desk.next_approval()
+        assert approval.inspection is not None
+        assert approval.inspection.files[0].text == text.replace(SECRET, MASK)
+        masked = await desk.approvals.whole_call(approval.id, "alice")
+        real = await desk.approvals.whole_call(approval.id, "alice", reveal=True)
+        assert "command: 'python'" in masked.text
+        assert real.text == masked.text.replace(MASK, SECRET) != masked.text
+        with pytest.raises(NotFound):
+            await desk.approvals.whole_call(approval.id, "bob", reveal=True)
+        assert await _tables_with(desk, SECRET) == {"replaced_texts"}
+        await desk.approvals.approve_tool(approval.id, "alice")
+        response = await call
+    assert approval.digest == signals[0]["digest"]
+    assert SECRET not in f"{approval}{response}{signals}"
+    assert await _tables_with(desk, SECRET) == set()
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize("ending", ["rejected", "timeout", "cancelled"])
+async def test_an_unmasked_file_is_forgotten_however_its_question_ends(settings: ServerSettings, ending: str) -> None:
+    short = settings.model_copy(update={"medium_approval_seconds": 1}) if ending == "timeout" else settings
+    async with open_desk(short) as desk:
+        async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=SETTING)):
+            row = await desk.executor.call(*RUN, desk.session, until_asked=True)
+            approval = row.approval_id or ""
+            assert await _tables_with(desk, SECRET) == {"replaced_texts"}
+            if ending == "rejected":
+                await desk.approvals.reject_tool(approval, "alice")
+            elif ending == "cancelled":
+                await desk.store.executions.cancel(row.id, user_id="alice", actor="user:alice")
+            decided = await desk.approvals.wait_for_decision(approval, "alice")
+        assert decided.status == ending
+        assert await _tables_with(desk, SECRET) == set()
+        with pytest.raises(NotFound):
+            await desk.approvals.whole_call(approval, "alice", reveal=True)
+
+
+@pytest.mark.promise("X-reveal")
+@pytest.mark.parametrize("by_a_client", [True, False], ids=["masked-by-an-old-client", "no-room-for-it"])
+async def test_a_masked_file_that_is_not_kept_says_where_to_see_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, by_a_client: bool
+) -> None:
+    monkeypatch.setattr(approvals_module, "MAX_TEXT_CHARACTERS", 0)
+    text = SETTING.replace(SECRET, MASK) if by_a_client else SETTING
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=text)):
         await desk.executor.call(*RUN, desk.session, until_asked=True)
         approval = await desk.next_approval()
-    assert secret not in approval.model_dump_json()
+        shown = await desk.approvals.whole_call(approval.id, "alice", reveal=True)
+    assert MASK in shown.text
+    assert "open the file on the machine" in shown.text
+
+
+@pytest.mark.promise("S")
+async def test_a_secret_at_the_edge_of_what_is_shown_is_masked_whole(desk: Desk) -> None:
+    start = "#" * (MAX_SEEN_TEXT - 20) + "\n"
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen(text=f"{start}{SETTING}# end\n")):
+        await desk.executor.call(*RUN, desk.session, until_asked=True)
+        approval = await desk.next_approval()
+    assert approval.inspection is not None
+    file = approval.inspection.files[0]
+    assert file.text is not None
+    assert (len(file.text), file.shortened, "ghp_" in file.text) == (MAX_SEEN_TEXT, True, False)
+    assert "Only its beginning is shown here" in approval.description
 
 
 async def test_nothing_in_what_would_run_is_masked_by_a_name_or_an_option(desk: Desk) -> None:
@@ -268,5 +336,16 @@ async def test_a_replayed_request_carries_the_true_parameters_only_while_it_wait
 async def _rows(desk: Desk) -> list[Row]:
     def work(transaction: Transaction) -> list[Row]:
         return list(transaction.execute("SELECT id, status FROM tool_executions").fetchall())
+
+    return await desk.store.database.read(work)
+
+
+async def _tables_with(desk: Desk, text: str) -> set[str]:
+    """The tables that hold a text anywhere."""
+
+    def work(transaction: Transaction) -> set[str]:
+        names = re.findall(r"^CREATE TABLE (\w+)", SCHEMA.read_text(), re.MULTILINE)
+        rows = {name: transaction.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+        return {name for name, found in rows.items() if text in str([tuple(row) for row in found])}
 
     return await desk.store.database.read(work)

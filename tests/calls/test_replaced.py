@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from byleave.calls import machines
 from byleave.calls.executor import Caller
 from byleave.gate import Gate, GateRules, Policy, parse_policy
 from byleave.gate.text.render import NOT_LOOKED
@@ -362,3 +363,29 @@ async def test_what_is_no_write_and_what_is_anothers_has_no_change(desk: Desk) -
     empty = await desk.approvals.request_tool_approval("alice", "make_tea", {}, RiskLevel.MEDIUM, 60)
     with pytest.raises(NotFound):
         await desk.approvals.change(empty.id, "alice")
+
+
+async def test_a_machine_that_changes_servers_is_waited_for_before_a_question(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there()):
+        pass
+    writing = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+    async with asyncio.timeout(10):
+        while desk.project.id not in desk.presence._returning:
+            await asyncio.sleep(0)
+    assert not await desk.approvals.get_pending_approvals("alice")
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there()):
+        approval = await desk.next_approval()
+        assert approval.inspection is not None
+        await desk.approvals.approve_tool(approval.id, "alice")
+        assert (await writing).status == "completed"
+
+
+async def test_a_machine_that_does_not_come_back_keeps_no_question(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "RETURN_SECONDS", 0.05)
+    async with desk.client(lambda signal: completed(), replaces=lambda request: there()):
+        pass
+    writing = asyncio.create_task(desk.executor.execute_tool(*WRITE, desk.session.id))
+    approval = await desk.next_approval()
+    assert approval.inspection is None
+    await desk.approvals.reject_tool(approval.id, "alice")
+    await writing

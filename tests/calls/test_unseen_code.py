@@ -7,7 +7,7 @@ import pytest
 
 from byleave.calls import executor
 from byleave.calls.executor import Caller
-from byleave.calls.grants import MOST_LOOKED_AT
+from byleave.calls.grants import MOST_LOOKED_AT, MOST_NAMED
 from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
 from byleave.protocol.executions import CompletedReport, ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
@@ -169,6 +169,15 @@ async def test_tests_without_a_named_file_say_what_changed_and_a_yes_settles_it(
         await goes(desk, NODE_TESTS)
 
 
+async def test_notes_that_node_could_run_as_tests_ask(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        await allow(desk, NODE_TESTS, GrantRule(tool="execute_command", command=("node", "--test")))
+        below_docs = GrantRule(tool="write_file", paths=("docs/**",))
+        await allow(desk, ("write_file", {"path": "docs/a.md", "content": "x\n"}), below_docs)
+        await goes(desk, ("write_file", {"path": "docs/b.md", "content": "x\n"}))
+        assert "'docs/b.md'" in (await asks(desk, NODE_TESTS)).description
+
+
 async def test_a_no_settles_nothing(desk: Desk) -> None:
     async with desk.client(lambda signal: completed(), sees=lambda request: NOTHING):
         await allow(desk, TESTS, RUN_TESTS)
@@ -223,4 +232,4 @@ async def test_changes_without_end_are_not_named_one_by_one(desk: Desk) -> None:
         for number in range(MOST_LOOKED_AT):
             await start(desk, ("write_file", {"path": f"docs/{number}.md", "content": "x"}), mode=AgentMode.FULL)
         approval = await asks(desk, TESTS)
-        assert "files a command brought in" in approval.description
+        assert f"and {MOST_LOOKED_AT + 1 - MOST_NAMED} more" in approval.description

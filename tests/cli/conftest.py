@@ -262,7 +262,11 @@ class Site:
 
     def waiting(self, name: str) -> tuple[Background, str]:
         """A chat that waits for the approval of a write to this file, and the approval's id."""
-        kept = self.start("chat", f"write {name}: hello")
+        return self.asking(f"write {name}: hello")
+
+    def asking(self, message: str) -> tuple[Background, str]:
+        """A chat that waits for an approval after this message, and the approval's id."""
+        kept = self.start("chat", message)
         kept.line_with("Waits for approval", of="stderr")
         hint = kept.line_with("byleave approvals approve", of="stderr")
         return kept, hint.split("approve ")[1].split("`")[0]

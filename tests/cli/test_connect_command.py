@@ -1,8 +1,12 @@
 """`byleave connect`: the client as a process, with and without a terminal."""
 
+import contextlib
 import json
 import os
 import signal
+import socketserver
+import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -52,13 +56,71 @@ def test_it_asks_on_a_terminal(byleave: Program, workspace: Path) -> None:
     assert "Stopped." in client.seen
 
 
-def test_unreachable_server_at_the_start_is_exit_code_3(byleave: Program, workspace: Path, free_port: FreePort) -> None:
+def test_server_that_stays_away_at_the_start_is_exit_code_3(
+    byleave: Program, workspace: Path, free_port: FreePort
+) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    for project in ([], ["--project", "proj_1"]):
-        done = byleave.run("connect", "--server", url, "--workspace", str(workspace), *project, BYLEAVE_TOKEN="a.b.c")
-        assert done.returncode == 3
-        assert done.stderr.splitlines()[-2] == f"error: Cannot reach the server at {url}."
-        assert done.stderr.splitlines()[-1].startswith("hint: ")
+    here = ("connect", "--server", url, "--workspace", str(workspace))
+    for client in [byleave.start(*here, *which, BYLEAVE_TOKEN="a.b.c") for which in ((), ("--project", "proj_1"))]:
+        code, err = client.process.wait(60), client.process.communicate()[1]
+        assert code == 3
+        said = f"Cannot reach the server at {url}."
+        assert err.splitlines()[:-1] == [f"{said} Trying again for a moment.", f"error: {said}"]
+        assert err.splitlines()[-1].startswith("hint: ")
+
+
+def test_server_that_restarts_at_the_start_is_waited_for(
+    byleave: Program, workspace: Path, free_port: FreePort
+) -> None:
+    port = free_port()
+    token = byleave.here("token", "--user", "alice").stdout.strip()
+    here = ("--server", f"http://127.0.0.1:{port}", "--workspace", str(workspace), "--json")
+    client = byleave.start("connect", *here, BYLEAVE_TOKEN=token)
+    client.line_with("Trying again for a moment.", of="stderr")
+    byleave.start("serve", "--port", str(port)).line()
+    assert json.loads(client.line())["connected"] is True
+
+
+@pytest.mark.parametrize("answer", [b"502 Bad Gateway", b"503 Service Unavailable"])
+def test_proxy_without_a_server_is_tried_again(byleave: Program, workspace: Path, answer: bytes) -> None:
+    with gateway(answer) as url:
+        client = byleave.start("connect", "--server", url, "--workspace", str(workspace), BYLEAVE_TOKEN="a.b.c")
+        assert "Trying again for a moment." in client.line(of="stderr")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [(b"401 Unauthorized", 1), (b"403 Forbidden", 1), (b"404 Not Found", 3), (b"200 OK", 3)]
+)
+def test_address_of_something_else_is_told_at_once(byleave: Program, workspace: Path, answer: bytes, code: int) -> None:
+    with gateway(answer) as url:
+        done = byleave.run("connect", "--server", url, "--workspace", str(workspace), BYLEAVE_TOKEN="a.b.c")
+    assert done.returncode == code
+    assert done.stderr.startswith("error: ")
+
+
+def test_name_that_nobody_has_is_told_at_once(byleave: Program, workspace: Path) -> None:
+    url = "https://byleave.invalid"
+    done = byleave.run("connect", "--server", url, "--workspace", str(workspace), BYLEAVE_TOKEN="a.b.c")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"error: Cannot reach the server at {url}.")
+
+
+@contextlib.contextmanager
+def gateway(answer: bytes) -> Generator[str]:
+    """A program that gives this answer to everybody; gives its address."""
+
+    class Gateway(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(b"HTTP/1.1 %b\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nno" % answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Gateway) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        serving.join()
 
 
 def test_it_waits_for_a_server_when_told_to(byleave: Program, workspace: Path, free_port: FreePort) -> None:

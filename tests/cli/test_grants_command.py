@@ -174,3 +174,19 @@ def test_all_of_what_waits_can_be_shown(site: Site) -> None:
     site.here("approvals", "reject", approval_id)
     kept.process.wait(60)
     assert site.here("approvals", "show", approval_id).returncode == 1
+
+
+@pytest.mark.promise("X-reveal")
+def test_what_is_masked_in_a_file_that_would_run_can_be_shown(site: Site) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    (site.workspace / "run.py").write_text(f'settings = {{"api_token": "{token}"}}\n', encoding="utf-8")
+    kept, approval_id = site.asking("run python run.py")
+    masked = site.here("approvals", "show", approval_id)
+    assert '"api_token": "[masked:github-token, 40 characters]"' in masked.stdout
+    assert f"byleave approvals show {approval_id} --reveal" in masked.stderr
+    real = site.here("approvals", "show", approval_id, "--reveal")
+    assert (f'"api_token": "{token}"' in real.stdout, "--reveal" in real.stderr) == (True, False)
+    told = {way: str(site.json("approvals", "show", approval_id, "--json", *way)) for way in ((), ("--reveal",))}
+    assert [token in each for each in told.values()] == [False, True]
+    site.here("approvals", "reject", approval_id)
+    kept.process.wait(60)

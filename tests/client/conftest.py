@@ -112,6 +112,7 @@ class RecordingLink:
     inspections: list[tuple[str, Inspection]] = field(default_factory=list)
     decisions: list[tuple[str, str, str | None]] = field(default_factory=list)
     granted: list[ApproveBody] = field(default_factory=list)
+    bodies: list[ApproveBody] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     """Calls that go with the next grant."""
     tried: list[GrantRule] = field(default_factory=list)
@@ -179,6 +180,7 @@ class RecordingLink:
         return Execution.model_construct(id=tool_id, status=self.status)
 
     async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer:
+        self.bodies.append(body)
         answer = await self._decide(approval_id, "approved", body.digest)
         if body.scope is ApprovalScope.ONCE:
             return answer

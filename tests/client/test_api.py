@@ -94,7 +94,7 @@ ROUTES: list[Route] = [
     (
         "approve", ("p1", "a1", ApproveBody(decision="approved", digest="d")), "POST",
         "/my/projects/p1/approvals/a1/approve", {},
-        {"decision": "approved", "scope": "once", "terms": None, "digest": "d"}, DECISION,
+        {"decision": "approved", "scope": "once", "terms": None, "digest": "d", "calls": 1}, DECISION,
     ),
     (
         "reject", ("p1", "a1", RejectBody(reason="no")), "POST", "/my/projects/p1/approvals/a1/reject", {},
@@ -102,7 +102,7 @@ ROUTES: list[Route] = [
     ),
     (
         "confirm", ("a1", ConfirmBody(decision="approved")), "POST", "/my/approvals/a1/confirm", {},
-        {"decision": "approved", "reason": None, "scope": "once", "terms": None, "digest": None}, DECISION,
+        {"decision": "approved", "reason": None, "scope": "once", "terms": None, "digest": None, "calls": 1}, DECISION,
     ),
     ("whole_call", ("a1",), "GET", "/my/approvals/a1/whole", {}, None, {"approval_id": "a1", "text": "all"}),
     ("change", ("a1",), "GET", "/my/approvals/a1/change", {}, None, CHANGE),

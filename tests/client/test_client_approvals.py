@@ -313,6 +313,21 @@ async def test_a_question_that_still_waits_is_asked_again(
     assert [decision[:2] for decision in link.decisions] == [("approval_1", "approved")]
 
 
+async def test_an_answer_carries_the_calls_that_were_shown_and_later_ones_are_shown_first(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
+) -> None:
+    asked = request_event("approval_1")
+    link.failures = [ConflictError("2 identical calls wait for this answer now.", state="pending")]
+    desk.request(asked)
+    await until(lambda: prompt.asked == ["approval_1"])
+    desk.request(asked.model_copy(update={"tool_id": "exec_2", "calls": 2}))
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: prompt.asked == ["approval_1", "approval_1"])
+    prompt.answers.put_nowait(Answer(allow=True))
+    await until(lambda: not desk.pending)
+    assert [body.calls for body in link.bodies] == [1, 2]
+
+
 async def test_a_token_that_may_not_approve_leaves_the_question_open(
     desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
 ) -> None:

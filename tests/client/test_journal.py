@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from byleave.client.identity import open_identity
 from byleave.client.journal import INTERRUPTED, KEPT_IDS, SPOOL_BYTES, Journal
 from byleave.protocol.errors import ConfigurationError, MachineError
+from byleave.protocol.generation import Generation
 from harness.json_values import JsonObject
 
 REPORT = b'{"status":"completed","result":{"success":true}}'
@@ -468,3 +470,27 @@ async def test_half_written_result_does_not_stay_on_a_full_disk(
     assert list((tmp_path / "spool").iterdir()) == []
     assert journal.report("exec_1") == report
     journal.close()
+
+
+async def test_each_opening_is_a_later_generation_with_another_name_and_on_disk_before_it_is_told(
+    tmp_path: Path,
+) -> None:
+    generations: list[Generation] = []
+    for _ in range(3):
+        journal = Journal(tmp_path)
+        generations.append(journal.generation)
+        first = json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[0])
+        assert first["generation"] == journal.generation.number
+        journal._compact()  # pyright: ignore[reportPrivateUsage]
+        journal.close()
+    assert [each.number for each in generations] == [1, 2, 3]
+    assert len({each.instance for each in generations}) == 3
+    assert [Generation.parse(str(each)) for each in generations] == generations
+
+
+async def test_client_whose_generation_cannot_be_read_is_new(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    identity = open_identity(tmp_path)
+    (tmp_path / "journal.jsonl").write_text('{"step":"seen","generation":"9","tool_ids":[]}\n')
+    Journal(tmp_path).close()
+    assert open_identity(tmp_path).client_id != identity.client_id

@@ -18,6 +18,7 @@ from rich.text import Text
 from byleave.client import prompts as prompts_module
 from byleave.client.approvals import Answer, Question
 from byleave.client.prompts import TerminalPrompt
+from byleave.gate.text.render import file_lines
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError
@@ -602,12 +603,10 @@ async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Termina
     content = "\n".join(f"line {number}" for number in range(60)) + "\n" + "x" * 1000
 
     async def whole(_: bool) -> str:
-        return f"write_file\ncontent: {content}"
+        return "\n".join(["write_file", f"content: {content}", *file_lines(seen_files)])
 
-    event = request_event(
-        tool_params={"path": "a.txt", "content": content},
-        inspection=Inspection(files=[script(text="tail of the script", shortened=True)]),
-    )
+    seen_files = [script(text="tail of the script", shortened=True)]
+    event = request_event(tool_params={"path": "a.txt", "content": content}, inspection=Inspection(files=seen_files))
     asking = asyncio.create_task(terminal.prompt.ask(question(event, whole=whole)))
     said = await terminal.expect(MENU)
     assert "line 19" in said
@@ -646,15 +645,39 @@ async def test_m_shows_what_is_masked_and_is_offered_only_where_something_is(
     assert await asking == Answer(allow=False, reason="no")
 
 
+@pytest.mark.promise("X-reveal")
+async def test_m_is_offered_for_a_file_that_runs_and_after_v_for_what_only_the_whole_call_shows(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    async def whole(reveal: bool) -> str:
+        return "'run.py':\n  | token = ghp_a1B2" if reveal else "'run.py':\n  | token = [masked:token, 8 characters]"
+
+    masked = Inspection(files=[script(text="token = [masked:token, 8 characters]")])
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event(inspection=masked), whole=whole)))
+    await terminal.expect("v to see all of it, m to see what is masked: ")
+    terminal.type("m\n")
+    assert "token = ghp_a1B2" in await terminal.expect("m to see what is masked: ")
+    terminal.type("n no\n")
+    await asking
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event(), whole=whole)))
+    await terminal.expect("v to see all of it: ")
+    terminal.type("v\n")
+    await terminal.expect("v to see all of it, m to see what is masked: ")
+    terminal.type("n no\n")
+    await asking
+
+
 async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, request_event: MakeRequest) -> None:
     async def whole(_: bool) -> str:
         raise UnreachableError("Cannot reach the server.")
 
+    event = request_event(inspection=Inspection(files=[script(text="print(2)")]))
     told = await walk(
         terminal,
-        question(request_event(), whole=whole),
+        question(event, whole=whole),
         (MENU, "v\n"),
         ("cannot show more: Cannot reach the server.", ""),
+        ("print(2)", ""),
         (MENU, "y\n"),
     )
     assert told == Answer(allow=True)

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: everything real, everything in its own process."""
+"""Fixtures of the end-to-end tests: everything real, everything in its own process, on both databases."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +10,9 @@ from harness.processes import Site, User, open_site
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, database_url: str | None) -> AsyncIterator[Site]:
     """Its processes are forks; tests that open a site of their own start them as a user does."""
-    async with open_site(tmp_path, untraced_forks(), durability="normal") as site:
+    async with open_site(tmp_path, untraced_forks(), database_url, durability="normal") as site:
         (site.workspace / "package.json").write_text('{"name": "demo", "version": "3.2.1"}\n')
         (site.workspace / "src").mkdir()
         (site.workspace / "src" / "app.py").write_text("print('hello')  # TODO: greet\n")

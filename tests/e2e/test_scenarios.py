@@ -104,8 +104,8 @@ async def test_a_rejection_with_a_reason_reaches_the_agent(site: Site, alice: Us
 
 
 @pytest.mark.promise("W7")
-async def test_nobody_answers_and_nothing_runs(tmp_path: Path) -> None:
-    async with open_site(tmp_path, durability="normal", medium_approval_seconds="1") as site:
+async def test_nobody_answers_and_nothing_runs(tmp_path: Path, database_url: str | None) -> None:
+    async with open_site(tmp_path, None, database_url, durability="normal", medium_approval_seconds="1") as site:
         alice = User(site.url, site.token("alice"))
         await site.serve()
         project_id = await project_of(alice)
@@ -124,8 +124,8 @@ async def test_nobody_answers_and_nothing_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("W8")
-async def test_without_a_client_the_call_fails_as_no_client(tmp_path: Path) -> None:
-    async with open_site(tmp_path, durability="normal", client_wait_seconds="0.5") as site:
+async def test_without_a_client_the_call_fails_as_no_client(tmp_path: Path, database_url: str | None) -> None:
+    async with open_site(tmp_path, None, database_url, durability="normal", client_wait_seconds="0.5") as site:
         alice = User(site.url, site.token("alice"))
         await site.serve()
         call = await alice.execute(await project_of(alice), "read_file", path="a.txt")

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.promise("L8-undo")
 
 
 @pytest.fixture
-async def household(tmp_path: Path) -> AsyncIterator[Household]:
-    async with open_household(tmp_path) as household:
+async def household(tmp_path: Path, database_url: str | None) -> AsyncIterator[Household]:
+    async with open_household(tmp_path, database_url=database_url) as household:
         household.person.decide = lambda question: True
         (household.workspace / "a.txt").write_bytes(b"one\r\ntwo\n")
         yield household

@@ -64,7 +64,7 @@ def test_server_on_a_full_disk_is_not_ready_until_there_is_room_again(home: Path
             while True:
                 file.write(bytes(4096))
         status, problem = answer(f"{url}/readyz")
-        assert (status, problem["detail"]) == (503, "The record cannot be written.")
+        assert (status, problem["detail"]) == (503, "The disk of the record is full.")
         assert answer(f"{url}/healthz")[0] == 200
         (seen / "fill").unlink()
         assert answer(f"{url}/readyz")[0] == 200

@@ -1,15 +1,16 @@
 """`kill -9` of the server and of the client at the worst moments: nothing lost, nothing run twice."""
 
 import asyncio
-import sqlite3
-from contextlib import closing
+import json
 from pathlib import Path
 
 import pytest
 
 from harness.forks import untraced_forks
 from harness.json_values import JsonObject
+from harness.ports import free_port
 from harness.processes import User, open_site
+from harness.records import opened_outside
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -27,8 +28,10 @@ async def appears(path: Path) -> None:
 
 
 @pytest.mark.promise("W7", "W12")
-async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishes(tmp_path: Path) -> None:
-    async with open_site(tmp_path, untraced_forks()) as site:
+async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishes(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    async with open_site(tmp_path, untraced_forks(), database_url, lease_seconds="3") as site:
         alice = User(site.url, site.token("alice"))
         server = await site.serve()
         project_id = await project_of(alice)
@@ -56,8 +59,10 @@ async def test_server_killed_while_an_approval_waits_and_the_agent_still_finishe
 
 
 @pytest.mark.promise("C5", "W10")
-async def test_server_killed_while_a_command_runs_gets_the_result_after_its_restart(tmp_path: Path) -> None:
-    async with open_site(tmp_path, untraced_forks()) as site:
+async def test_server_killed_while_a_command_runs_gets_the_result_after_its_restart(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    async with open_site(tmp_path, untraced_forks(), database_url) as site:
         (site.workspace / "slow.py").write_text(SLOW)
         alice = User(site.url, site.token("alice"))
         server = await site.serve()
@@ -75,8 +80,10 @@ async def test_server_killed_while_a_command_runs_gets_the_result_after_its_rest
 
 
 @pytest.mark.promise("C5", "W10")
-async def test_server_away_for_longer_than_a_call_may_take_still_gets_its_result(tmp_path: Path) -> None:
-    async with open_site(tmp_path, untraced_forks()) as site:
+async def test_server_away_for_longer_than_a_call_may_take_still_gets_its_result(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    async with open_site(tmp_path, untraced_forks(), database_url) as site:
         (site.workspace / "slow.py").write_text(SLOW)
         alice = User(site.url, site.token("alice"))
         server = await site.serve()
@@ -86,9 +93,9 @@ async def test_server_away_for_longer_than_a_call_may_take_still_gets_its_result
         await appears(site.workspace / "started")
         await server.kill()
         (site.workspace / "go").touch()
-        with closing(sqlite3.connect(site.home / "byleave.db")) as record, record:
-            long_ago = record.execute("UPDATE tool_executions SET deadline = '2020-01-01T00:00:00.000Z'")
-            assert long_ago.rowcount == 1
+        with opened_outside(site.database) as record:
+            record.do("UPDATE tool_executions SET deadline = '2020-01-01T00:00:00.000Z'")
+            assert len(record.rows("SELECT id FROM tool_executions")) == 1
         await site.serve()
         ended = await alice.end_of(call["tool_id"])
         assert (ended["status"], ended["result"]["stdout"]) == ("completed", "done\n"), ended
@@ -96,8 +103,10 @@ async def test_server_away_for_longer_than_a_call_may_take_still_gets_its_result
 
 
 @pytest.mark.promise("C1", "C5")
-async def test_client_killed_while_a_command_runs_reports_it_as_interrupted(tmp_path: Path) -> None:
-    async with open_site(tmp_path, untraced_forks()) as site:
+async def test_client_killed_while_a_command_runs_reports_it_as_interrupted(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    async with open_site(tmp_path, untraced_forks(), database_url) as site:
         (site.workspace / "slow.py").write_text(SLOW)
         alice = User(site.url, site.token("alice"))
         await site.serve()
@@ -113,6 +122,33 @@ async def test_client_killed_while_a_command_runs_reports_it_as_interrupted(tmp_
         again = await alice.execute(project_id, "read_file", path="started")
         assert again["result"]["content"] == "x"
         await alice.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.promise("D")
+async def test_clients_of_a_killed_server_are_gone_for_the_others_and_come_back(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with open_site(tmp_path, untraced_forks(), database_url) as site:
+        (site.workspace / "a.txt").write_text("hello\n")
+        first, port = await site.serve(), free_port()
+        alice = User(site.url, site.token("alice"))
+        project_id = await project_of(alice)
+        await site.connect(project_id, alice.token)
+        second = await site.serve(port=port)
+        agent = User(f"http://127.0.0.1:{port}", site.token("alice", "agent"))
+        person = User(f"http://127.0.0.1:{port}", alice.token)
+        assert (await agent.execute(project_id, "read_file", path="a.txt"))["result"]["content"] == "hello\n"
+        async with person.watch(project_id) as stream:
+            await first.kill()
+            await stream.until("project.machines", lambda event: not event["machines"])
+            await site.serve()
+            await stream.until("project.machines", lambda event: bool(event["machines"]))
+        assert (await agent.execute(project_id, "read_file", path="a.txt"))["result"]["content"] == "hello\n"
+        assert await second.stop() == 0
+        assert json.loads(site.byleave("audit", "verify", "--json"))["whole"]
+        for user in (alice, agent, person):
+            await user.close()
 
 
 SLOW = """\

@@ -111,11 +111,18 @@ class Forked:
         if self.poll() is None:
             loop = asyncio.get_running_loop()
             told = asyncio.Event()
+            with self._telling:
+                self._waiting += 1  # who polls meanwhile must not close the pipe: a closed one tells nothing
             loop.add_reader(self._status, told.set)
             try:
-                await told.wait()
+                if self.returncode is None:
+                    await told.wait()
             finally:
                 loop.remove_reader(self._status)
+                with self._telling:
+                    self._waiting -= 1
+                    if self.returncode is not None and not self._waiting:
+                        os.close(self._status)
         return self.wait()
 
     def _ended(self, seconds: float | None) -> int | None:

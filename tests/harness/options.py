@@ -12,6 +12,7 @@ class ServerOptions(TypedDict, total=False):
     """Fields of `ServerSettings` that some test changes."""
 
     home: Path
+    bus_url: str | None
     database_url: str | None
     durability: Literal["full", "normal"]
     retention_days: int
@@ -23,6 +24,9 @@ class ServerOptions(TypedDict, total=False):
     token_issuer: str | None
     allowed_hosts: tuple[str, ...]
     page_origins: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
+    metrics_token: SecretStr | None
+    drain_seconds: float
     model: str
     agents: Path | None
     run_seconds: float
@@ -33,6 +37,10 @@ class ServerOptions(TypedDict, total=False):
     medium_approval_seconds: int
     high_approval_seconds: int
     client_wait_seconds: float
+    user_requests_per_second: float
+    user_request_burst: int
+    user_open_calls: int
+    user_mb: int
     heartbeat_seconds: float
     max_wait_seconds: int
     park_seconds: float

@@ -43,6 +43,10 @@ class PostgresServer:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
+    @property
+    def pid(self) -> int:
+        return int((self.directory / "data" / "postmaster.pid").read_text("ascii").split()[0])
+
     def url(self, database: str = "postgres", *, user: str = "byleave", directory: Path | None = None) -> str:
         place = quote(str(directory or self.directory), safe="")
         return f"postgresql://{user}@/{database}?host={place}"
@@ -69,6 +73,20 @@ class PostgresServer:
             [*_as_nobody(), *command], check=True, capture_output=True, cwd=self.directory, stdin=subprocess.DEVNULL
         )
 
+    def command(self, **settings: str) -> list[str]:
+        """How its program is started in the foreground, as `OWNER`."""
+        given = {**SETTINGS, **settings}
+        options = [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
+        return [_installed("postgres"), "-D", str(self.directory / "data"), "-k", str(self.directory), *options]
+
+    def start(self, **changes: str) -> None:
+        """Start it, with changes of `SETTINGS`."""
+        settings = " ".join(f"-c {name}='{value}'" for name, value in (SETTINGS | changes).items())
+        self.control("-o", f"-k '{self.directory}' {settings}", "start")
+
+    def stop(self) -> None:
+        self.control("-m", "immediate", "stop")
+
     def control(self, *args: str) -> None:
         """Start, stop or restart the server."""
         log = str(self.directory / "log")
@@ -81,9 +99,12 @@ def _installed(name: str) -> str:
     return found
 
 
+OWNER = "postgres" if os.geteuid() == 0 else None
+"""The user who runs the server: PostgreSQL refuses root. None is ourselves."""
+
+
 def _as_nobody() -> list[str]:
-    """PostgreSQL refuses to be run by root."""
-    return ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    return [] if OWNER is None else ["runuser", "-u", OWNER, "--"]
 
 
 def _directory() -> Path:
@@ -94,8 +115,8 @@ def _directory() -> Path:
 
 
 @contextmanager
-def running() -> Generator[PostgresServer]:
-    """Start a server, and stop it afterwards."""
+def created() -> Generator[PostgresServer]:
+    """The files of a new server, which does not run yet."""
     directory = _directory()
     server, data = PostgresServer(directory), directory / "data"
     try:
@@ -104,15 +125,21 @@ def running() -> Generator[PostgresServer]:
         )
         hba = data / "pg_hba.conf"
         hba.write_text(f"local all {LOCKED_USER} scram-sha-256\n{hba.read_text()}")
-        settings = " ".join(f"-c {name}='{value}'" for name, value in SETTINGS.items())
-        server.control("-o", f"-k '{directory}' {settings}", "start")
+        yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def running(**changes: str) -> Generator[PostgresServer]:
+    """Start a server, with changes of `SETTINGS`, and stop it afterwards."""
+    with created() as server:
+        server.start(**changes)
         try:
             server.do(f"CREATE USER {LOCKED_USER} PASSWORD '{PASSWORD}'")
             yield server
         finally:
-            server.control("-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+            server.stop()
 
 
 @contextmanager
@@ -136,7 +163,7 @@ def pooling(server: PostgresServer) -> Generator[Path]:
         [*_as_nobody(), _installed("pgbouncer"), "-q", str(config)], cwd=directory, stderr=subprocess.DEVNULL
     )
     try:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not (directory / ".s.PGSQL.5432").exists():
             assert process.poll() is None, (directory / "log").read_text()
             assert time.monotonic() < until

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 import aiohttp
+from pydantic import SecretStr
 
 from byleave.cli.token import DEFAULT_SCOPES
 from byleave.protocol.states import Scope
@@ -120,10 +122,17 @@ class Site:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def database(self) -> str:
+        """URL of the record."""
+        return self.settings.get("BYLEAVE_DATABASE_URL", f"sqlite:///{self.home / 'byleave.db'}")
+
     def token(self, user: str, *scopes: str) -> str:
         """A token as the command makes it (which has tests of its own), without a process for each."""
         wanted = [Scope(scope) for scope in scopes] or DEFAULT_SCOPES
-        return issue_token(ServerSettings(home=self.home), user, wanted, 3600)
+        secret = self.settings.get("BYLEAVE_SECRET")
+        settings = ServerSettings(home=self.home, secret=None if secret is None else SecretStr(secret))
+        return issue_token(settings, user, wanted, 3600)
 
     def byleave(self, *arguments: str) -> str:
         """What a command prints that ends by itself."""
@@ -138,7 +147,7 @@ class Site:
 
     async def start(self, name: str, *arguments: str, **extra: str) -> Process:
         log = self.root / f"{name}-{len(self.processes)}.log"
-        env = environment(self.home, **self.settings, **extra)
+        env = environment(self.home, **{**self.settings, **extra})
         with log.open("wb") as output:
             if self.forks is not None:
                 process = Fork(self.forks.start(arguments, env, output=output.fileno()))
@@ -158,27 +167,33 @@ class Site:
         self.processes.append(started)
         return started
 
-    async def serve(self, *options: str) -> Process:
-        """Start a server and wait until it is ready."""
-        server = await self.start("serve", "serve", "--port", str(self.port), *options)
+    async def serve(self, *options: str, port: int | None = None) -> Process:
+        """Start a server and wait until it is ready. `port`: another one than the site's, for a second server."""
+        port = port or self.port
+        server = await self.start("serve", "serve", "--port", str(port), *options)
         async with aiohttp.ClientSession() as http, asyncio.timeout(START_SECONDS):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
-                    async with http.get(f"{self.url}/readyz") as answer:
+                    async with http.get(f"http://127.0.0.1:{port}/readyz") as answer:
                         if answer.status == 200:
                             return server
                 assert server.process.returncode is None, server.output()
                 await asyncio.sleep(0.02)
 
     async def connect(
-        self, project_id: str, token: str, workspace: Path | None = None, options: tuple[str, ...] = ()
+        self,
+        project_id: str,
+        token: str,
+        workspace: Path | None = None,
+        options: tuple[str, ...] = (),
+        server_url: str | None = None,
     ) -> Process:
         """Start a client (without a terminal) on the workspace and wait until it is connected."""
         client = await self.start(
             "connect",
             "connect",
             "--server",
-            self.url,
+            server_url or self.url,
             "--project",
             project_id,
             "--workspace",
@@ -198,7 +213,12 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(root: Path, forks: Forks | None = None, **settings: str) -> AsyncGenerator[Site]:
+async def open_site(
+    root: Path, forks: Forks | None = None, database_url: str | None = None, **settings: str
+) -> AsyncGenerator[Site]:
+    """`database_url`: None for a record in SQLite."""
+    if database_url is not None:
+        settings["database_url"] = database_url
     site = Site(root, settings={f"BYLEAVE_{name.upper()}": value for name, value in settings.items()}, forks=forks)
     site.workspace.mkdir(parents=True)
     site.home.mkdir(mode=0o700)
@@ -217,10 +237,11 @@ class Answer:
 class User:
     """Somebody with a token and an HTTP client."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, trust: ssl.SSLContext | None = None) -> None:
         self.url = url
         self.token = token
-        self.http = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"})
+        connector = aiohttp.TCPConnector(ssl=trust or True)
+        self.http = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}, connector=connector)
 
     async def get(self, path: str) -> Answer:
         async with self.http.get(self.url + path) as answer:

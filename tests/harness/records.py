@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,6 @@ from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow, ProjectRow, SessionRow, Store
 from byleave.store.approvals import Question
 from byleave.store.database import Hint
-from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import NewExecution
 
 SEAL_KEYS = (b"seals the records of tests",)
@@ -72,16 +71,20 @@ class Outside:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
+def outside(records: "Records") -> AbstractContextManager[Outside]:
+    return opened_outside(records.settings.database)
+
+
 @contextmanager
-def outside(records: "Records") -> Generator[Outside]:
-    database = records.store.database
-    if isinstance(database, SqliteDatabase):
-        with closing(sqlite3.connect(database.path)) as connection, connection:
+def opened_outside(url: str) -> Generator[Outside]:
+    path = url.removeprefix("sqlite:///")
+    if path != url:
+        with closing(sqlite3.connect(path)) as connection, connection:
             yield Outside(connection, "?")
         return
     import psycopg
 
-    with psycopg.connect(records.settings.database, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         yield Outside(connection, "%s")
 

@@ -87,8 +87,15 @@ def sort_out(items: list[pytest.Item]) -> None:
     cases, seen = Counter(tests), Counter[str]()
     for item, test in zip(items, tests, strict=True):
         every = -(-cases[test] // MOST_CASES)
-        item.stash[_untraced] = test.startswith(UNTRACED) or seen[test] % every != 0
+        item.stash[_untraced] = test.startswith(UNTRACED) or seen[test] % every != 0 or _repeats(item)
         seen[test] += 1
+
+
+def _repeats(item: pytest.Item) -> bool:
+    """True on PostgreSQL for a test that is traced on SQLite, too; the store is traced on both."""
+    call = getattr(item, "callspec", None)
+    on_postgres = call is not None and call.params.get("database_url") == "postgres"
+    return on_postgres and item.get_closest_marker("postgres") is None and not item.nodeid.startswith("tests/store/")
 
 
 def is_traced(item: pytest.Item) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from byleave.store.database import Cursor, Space, Transaction
+from byleave.store.database import Cursor, Lookup, Space, Transaction
 from byleave.store.ledger import write_batch
 from byleave.store.sqlite import SqliteDatabase
 
@@ -44,6 +44,10 @@ class TroubledDatabase:
     def errors(self) -> tuple[type[Exception], ...]:
         return self._database.errors
 
+    @property
+    def server_id(self) -> str | None:
+        return self._database.server_id
+
     def shortened(self, column: str, without: Sequence[str]) -> str:
         return self._database.shortened(column, without)
 
@@ -56,20 +60,27 @@ class TroubledDatabase:
     async def check_writable(self) -> None:
         await self._database.check_writable()
 
-    async def space(self) -> Space:
-        return await self._database.space()
+    async def space(self, above: int = 0) -> Space:
+        return await self._database.space(above)
 
     async def give_back(self, keep_bytes: int) -> int:
         return await self._database.give_back(keep_bytes)
 
-    async def write(self, work: Callable[[Transaction], R], *, relaxed: bool = False, heavy: bool = False) -> R:
+    async def write(
+        self,
+        work: Callable[[Transaction], R],
+        *,
+        relaxed: bool = False,
+        heavy: bool = False,
+        ahead: Sequence[Lookup] = (),
+    ) -> R:
         def troubled(transaction: Transaction) -> R:
             mine = self._troubled(transaction)
             result = work(mine)
             write_batch(mine)  # here, so that each of its statements fails once too
             return result
 
-        return await self._database.write(troubled, relaxed=relaxed, heavy=heavy)
+        return await self._database.write(troubled, relaxed=relaxed, heavy=heavy, ahead=ahead)
 
     async def read(self, work: Callable[[Transaction], R]) -> R:
         return await self._database.read(work)
@@ -89,7 +100,11 @@ class TroubledDatabase:
             self._trouble.tick()
             transaction.executemany(sql, parameters)
 
-        return replace(transaction, execute=execute, executemany=executemany)
+        def change(sql: str, parameters: Mapping[str, object], /) -> None:
+            self._trouble.tick()
+            transaction.change(sql, parameters)
+
+        return replace(transaction, execute=execute, executemany=executemany, change=change)
 
 
 def damage(path: Path, name: str) -> None:

@@ -35,6 +35,7 @@ EVENTS: list[JsonObject] = [
         "findings": [FINDING],
         "network": True,
         "digest": "d" * 64,
+        "calls": 1,
         "deadline": DEADLINE,
         "session_id": "ses_1",
         "agent_id": None,

@@ -14,12 +14,17 @@ from harness.options import ServerOptions
 
 
 @pytest.fixture
-async def start_server(tmp_path: Path) -> AsyncGenerator[StartServer]:
+async def start_server(tmp_path: Path, record_url: str | None) -> AsyncGenerator[StartServer]:
     """Starts a server with other settings than the usual ones."""
     async with AsyncExitStack() as stack:
 
         async def start(**changes: Unpack[ServerOptions]) -> Server:
-            values: ServerOptions = {"home": tmp_path / "home", "secret": SecretStr(SECRET), **changes}
+            values: ServerOptions = {
+                "home": tmp_path / "home",
+                "secret": SecretStr(SECRET),
+                "database_url": record_url,
+                **changes,
+            }
             return await stack.enter_async_context(running_server(ServerSettings(**values)))
 
         yield start

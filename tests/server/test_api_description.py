@@ -28,7 +28,7 @@ def test_every_route_is_described_with_its_errors() -> None:
         statuses = set(operation["responses"])
         assert {"421", "500"} <= statuses, name
         if path.startswith("/my"):
-            assert {"401", "403"} <= statuses, name
+            assert {"401", "403", "429"} <= statuses, name
             assert {next(iter(need))[:6] for need in operation["security"]} == {"bearer"}, name
         if "requestBody" in operation:
             assert {"400", "408", "413", "415", "429"} <= statuses, name

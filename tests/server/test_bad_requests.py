@@ -21,6 +21,7 @@ from byleave.server import bodies, serving
 from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
 from byleave.server.errors import TooLarge, WrongForm
 from byleave.server.isolation import UserIsolationMiddleware
+from byleave.server.problems import problem_response
 from byleave.settings import ServerSettings
 from byleave.store.database import Transaction
 from harness.http_server import Answer, RequestOptions, Server, StartServer
@@ -421,6 +422,11 @@ async def test_answer_that_nobody_reads_is_dropped_with_those_behind_it(
             assert await closed.get() == 0
     assert (await server.user().get("/healthz")).status == 200
     assert "Traceback" not in capsys.readouterr().out
+
+
+def test_error_of_the_system_that_is_not_the_records_says_nothing_of_what_was_kept() -> None:
+    answer = problem_response(OSError(24, "Too many open files"), {"type": "http"})
+    assert (answer.status_code, b"kept" in answer.body) == (500, False)
 
 
 async def test_websocket_and_foreign_schemes_get_nowhere_and_warn_of_nothing(

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,11 +14,15 @@ from byleave.protocol.events import ChatText
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import now
 from byleave.server import feed as streams
+from byleave.server import serving
 from byleave.server.feed import FeedStream, Reader
+from byleave.store import StorageError
 from byleave.store.database import Transaction
 from byleave.store.ledger import PAGE_CHARACTERS, Ledger, feed_topic
 from harness.http_server import Server, StartServer, User
 from harness.signing import page_headers
+
+pytestmark = pytest.mark.usefixtures("database_url")
 
 CHAT = (Scope.CHAT,)
 
@@ -83,6 +87,29 @@ async def test_idle_stream_beats(start_server: StartServer) -> None:
     async with alice.feed(await alice.project()) as feed:
         for _ in range(3):
             assert await feed.raw() == b": beat"
+
+
+@pytest.mark.promise("R2")
+async def test_stream_ends_in_order_when_the_record_cannot_be_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+
+    async def fail(*args: object, **kwargs: object) -> None:
+        raise StorageError("The database cannot be read.")
+
+    async with alice.feed(project, last=0) as feed:
+        await _refused(alice, project, 0)
+        last = (await feed.take(2))[-1].seq
+        with monkeypatch.context() as patched:
+            patched.setattr(server.parts.store.feed, "after", fail)
+            server.parts.bus.publish(feed_topic(project), None)
+            assert [frame async for frame in feed.frames()] == []
+    assert not [record for record in caplog.records if record.exc_info]
+    async with alice.feed(project, last=last) as feed:
+        await _refused(alice, project, 1)
+        assert (await feed.take(1))[0].seq == last + 1
 
 
 @pytest.mark.promise("W8", "S5")
@@ -325,31 +352,62 @@ async def test_many_readers_that_do_not_read_hold_little_each(server: Server, mo
             assert stream._characters <= streams.BUFFER_CHARACTERS
 
 
+@contextlib.contextmanager
+def small_reader(server: Server, alice: User, project: str) -> Generator[socket.socket]:
+    """A connection of the client `laptop` that takes little at once."""
+    host = urlsplit(server.url)
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect((host.hostname, host.port))
+        reader.settimeout(0)
+        head = f"GET /my/projects/{project}/chat/stream?client=laptop HTTP/1.1\r\nHost: {host.netloc}\r\n"
+        reader.sendall(f"{head}Authorization: Bearer {alice.token}\r\n\r\n".encode())
+        yield reader
+
+
 async def test_reader_that_takes_nothing_for_long_is_let_go(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await start_server(heartbeat_seconds=0.05)
     alice = server.user()
     project = await alice.project()
-    monkeypatch.setattr(streams, "STALLED_SECONDS", 0.05)
-    host = urlsplit(server.url)
-    with socket.socket() as reader:
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        reader.connect((host.hostname, host.port))
-        head = f"GET /my/projects/{project}/chat/stream?client=laptop HTTP/1.1\r\nHost: {host.netloc}\r\n"
-        reader.sendall(f"{head}Authorization: Bearer {alice.token}\r\n\r\n".encode())
+    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.05)
+    with small_reader(server, alice, project):
         async with asyncio.timeout(30):
             while not server.parts.presence.clients(project):
                 await asyncio.sleep(0.01)
-            text = ChatText(timestamp=now(), session_id="sess_1", run_id="run_1", text="z" * 8_000_000)
-
-            def say(transaction: Transaction) -> None:
-                with Ledger(transaction, project) as ledger:
-                    ledger.event(text)
-
-            await server.parts.store.database.write(say)
+            await server.parts.store.database.write(_say(project, 1, "z" * 8_000_000))
             while server.parts.presence.clients(project):
                 await asyncio.sleep(0.01)
+
+
+async def test_reader_that_takes_one_event_for_minutes_but_steadily_stays(
+    monkeypatch: pytest.MonkeyPatch,  # undone after the server has stopped, by the same clock
+    server: Server,
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+    loop = asyncio.get_running_loop()
+    time, skipped = loop.time, 0.0
+
+    async def until(last: bytes) -> None:
+        nonlocal skipped
+        taken = b""
+        async with asyncio.timeout(3600):
+            while last not in taken:
+                piece = await loop.sock_recv(reader, 65536)
+                assert piece, "the stream has ended"
+                taken = taken[-100:] + piece
+                skipped += len(piece) / 50_000
+
+    with small_reader(server, alice, project) as reader:
+        await until(b"retry")
+        await server.parts.store.database.write(_say(project, 1, "z" * 8_000_000 + "whole"))
+        monkeypatch.setattr(loop, "time", lambda: time() + skipped)
+        await until(b"whole")
+        assert skipped > 2 * serving.ANSWER_SECONDS
+        await server.parts.store.database.write(_say(project, 1, "and on"))
+        await until(b"and on")
 
 
 async def test_event_larger_than_the_buffer_still_arrives(server: Server) -> None:
@@ -415,7 +473,7 @@ async def test_stream_tells_nothing_more_once_its_token_or_cookie_has_expired(
 ) -> None:
     alice = server.user()
     project = await alice.project()
-    code = server.parts.sign_in.new_code("alice")
+    code = await server.parts.sign_in.new_code("alice")
     answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
     page = {"Sec-Fetch-Site": "same-origin", **page_headers(answer.headers["Set-Cookie"], answer.text)}
     headers = page if by_cookie else {"Authorization": f"Bearer {alice.token}"}

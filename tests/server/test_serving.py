@@ -20,6 +20,7 @@ from byleave.protocol.errors import ConfigurationError
 from byleave.server import Listening, create_app, serve, serving
 from byleave.server import services as parts
 from byleave.settings import ServerSettings
+from byleave.store.ledger import feed_topic
 from harness.http_server import Server, StartServer
 from harness.trouble import damage
 
@@ -290,9 +291,42 @@ async def test_damaged_record_is_told_and_the_server_is_not_ready(start_server: 
     server = await start_server()
     alice = server.user()
     assert (await alice.get("/readyz")).status == 200, "nobody has met the damage yet"
-    for answer in (await alice.post("/my/projects", {"name": "demo"}), await alice.get("/readyz")):
-        assert (answer.status, "malformed" in answer.json["detail"]) == (503, True)
+    told = (
+        (await alice.post("/my/projects", {"name": "demo"}), "malformed"),
+        (await alice.get("/readyz"), "The record is damaged"),
+    )
+    for answer, sentence in told:
+        assert (answer.status, sentence in answer.json["detail"]) == (503, True)
         assert "backup" in answer.json["hint"]
+
+
+@pytest.mark.promise("D")
+async def test_call_whose_record_could_not_be_flushed_is_never_run_and_not_called_undone(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+    async with alice.feed(project, "client=laptop") as feed:
+        _, approval_id = await alice.question(project)
+        await feed.until("tool.approval_request")
+
+        def fail(descriptor: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr("os.fdatasync", fail)
+        answer = await alice.post(f"/my/approvals/{approval_id}/confirm", {"decision": "approved"})
+        assert (answer.status, "not known" in answer.json["detail"]) == (503, True)
+        assert "disk" in answer.json["hint"]
+        server.parts.bus.publish(feed_topic(project))  # whatever makes the stream look
+        with pytest.raises(AssertionError, match="the stream ended"):
+            await feed.until("tool.execution_signal")
+    told = (
+        (await alice.get("/readyz"), "cannot be read or written"),
+        (await alice.post("/my/projects", {"name": "later"}), "since a flush failed"),
+    )
+    for later, sentence in told:
+        assert (later.status, sentence in later.json["detail"]) == (503, True)
+        assert "restart the server" in later.json["hint"]
 
 
 async def test_server_that_meets_damage_as_it_starts_says_so(start_server: StartServer) -> None:

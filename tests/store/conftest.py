@@ -1,6 +1,6 @@
-"""Fixtures of the store's tests: they run on both databases, but those marked `sqlite` are about its file alone."""
+"""Fixtures of the store's tests, which run on both databases."""
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,33 +8,7 @@ import pytest
 from byleave.settings import ServerSettings
 from byleave.store import Store
 from byleave.store.database import Hint
-from harness.postgres import PostgresServer
 from harness.records import SEAL_KEYS, Clock, Records
-
-DATABASES = ("sqlite", "postgres")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    alone = [item for item in items if item.get_closest_marker("sqlite") and "postgres" in _parameters(item)]
-    if alone:
-        config.hook.pytest_deselected(items=alone)
-        items[:] = [item for item in items if item not in alone]
-
-
-def _parameters(item: pytest.Item) -> list[object]:
-    call = getattr(item, "callspec", None)
-    return [] if call is None else [call.params.get("database_url")]
-
-
-@pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest) -> Generator[str | None]:
-    """None for SQLite in the state directory."""
-    if request.param == "sqlite":
-        yield None
-        return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    with server.database() as url:
-        yield url
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -10,11 +11,13 @@ from byleave.calls.approvals import Clearance, Refusal
 from byleave.calls.deadlines import expire
 from byleave.calls.executor import begin
 from byleave.protocol.errors import ConflictError, NotFound
+from byleave.protocol.executions import group_prefix, id_of_call
 from byleave.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.store import ExecutionRow
 from byleave.store import executions as executions_module
 from byleave.store.approvals import Question
 from byleave.store.executions import HistoryFilter
+from byleave.store.transitions import count_open
 from harness.records import Records, answer
 
 ASK = Question(description="write a.txt", timeout_seconds=300)
@@ -50,6 +53,26 @@ async def test_a_low_call_is_signalled_at_once_and_ends_with_its_result(records:
     assert ended.true_params is None
     assert await records.kinds() == ["tool.started", "tool.result_ack", "tool.finished"]  # the old signal is not resent
     assert (await records.store.audit.verify())[0].fault is None
+
+
+@pytest.mark.promise("D")
+async def test_open_calls_of_a_user_are_counted_in_all_their_projects(records: Records) -> None:
+    async def call(user_id: str, end: bool) -> None:
+        project = await records.store.chat.create_project(user_id, "another")
+        session = await records.store.chat.create_session(user_id, project.id, "first")
+        new = records.call(user_id=user_id, project_id=project.id, session_id=session.id)
+        row = await begin(records.store, new, LOW, client_id="c1")
+        if end:
+            await settle(records, row.id, user_id=user_id, project_id=project.id)
+
+    async def count(user_id: str, most: int = 10) -> int:
+        return await records.store.database.read(lambda transaction: count_open(transaction, user_id, most=most))
+
+    for end in (False, False, True):
+        await call("alice", end)
+    await call("bob", end=False)
+    assert [await count(user_id) for user_id in ("alice", "bob", "carol")] == [2, 1, 0]
+    assert await count("alice", most=1) == 1
 
 
 @pytest.mark.promise("W4", "D")
@@ -166,7 +189,14 @@ async def test_identical_calls_that_wait_join_one_approval(records: Records) -> 
     assert first.approval_id == second.approval_id != other.approval_id
     assert first.deadline == second.deadline
     assert len(await records.store.approvals.pending("alice", records.project.id)) == 2
-    decided = await decide(records, first.approval_id)
+    with pytest.raises(ConflictError, match="2 identical calls wait") as refused:
+        await decide(records, first.approval_id)
+    assert refused.value.state == "pending"
+    assert (await records.store.executions.get(first.id, user_id="alice")).status == "awaiting_approval"
+    events, *_ = await records.store.feed.after(records.project.id, 0, client_id="c1", limit=1000)
+    told = [json.loads(event.payload) for event in events if event.kind == "tool.approval_request"]
+    assert [(event["tool_id"], event["calls"]) for event in told] == [(first.id, 1), (second.id, 2), (other.id, 1)]
+    decided = await decide(records, first.approval_id, calls=2)
     assert set(decided.approval.tool_ids) == {first.id, second.id}
     for tool_id in (first.id, second.id):
         assert (await records.store.executions.get(tool_id, user_id="alice")).status == "executing"
@@ -203,6 +233,14 @@ async def test_a_call_refused_three_times_by_a_person_is_not_asked_again(records
             '{"command":"git","args":["push"],"timeout":30}',
             '{"command":"git","args":["push"],"timeout":31}',
         ),
+        ("execute_command", '{"command":"rm","args":["-rf","x"]}', '{"command":"rm","args":["-f","-r","./x"]}'),
+        (
+            "execute_command",
+            '{"command":"cp","args":["-rv","a","b"]}',
+            '{"command":"cp","args":["-vr","a","./c/../b"]}',
+        ),
+        ("execute_command", '{"command":"python","args":["x.py"]}', '{"command":"python3","args":[".//x.py"]}'),
+        ("execute_command", '{"command":"frob","args":["x"]}', '{"command":"frob","args":["./x"]}'),
     ],
 )
 async def test_a_call_refused_three_times_is_not_asked_again_in_another_spelling(
@@ -213,7 +251,7 @@ async def test_a_call_refused_three_times_is_not_asked_again_in_another_spelling
         await decide(records, asked.approval_id, approve=False)
     fourth = await begin(records.store, records.call(tool_name=tool, params=other), ASK, client_id="c1")
     assert fourth.error_type is ErrorType.REFUSED
-    another = other.replace("evil", "good").replace("push", "pull")
+    another = other.replace("evil", "good").replace('"]', '","y"]')
     fresh = await begin(records.store, records.call(tool_name=tool, params=another), ASK, client_id="c1")
     assert fresh.status == "awaiting_approval"
 
@@ -391,6 +429,25 @@ async def test_cancelling_what_runs_asks_the_client_and_waits_for_its_report(rec
     assert "tool.cancel_signal" in await records.kinds()
     ended = await settle(records, running.id, result=None, error="Cancelled.", error_type=ErrorType.CANCELLED)
     assert (ended.status, ended.error_type) == ("failed", "cancelled")
+
+
+@pytest.mark.promise("W11")
+@pytest.mark.parametrize("waits", [False, True])
+async def test_cancelled_call_ends_soon_also_if_its_client_does_not_answer(records: Records, waits: bool) -> None:
+    running = await begin(records.store, records.call(timeout_seconds=300), LOW, client_id="c1")
+    mine = {"user_id": "alice", "project_id": records.project.id, "client_id": "c1"}
+    cancel = partial(records.store.executions.cancel, running.id, user_id="alice", actor="user:alice")
+    if waits:
+        await records.store.executions.queued([running.id], **mine)
+    await cancel()
+    records.clock.turn(records.settings.result_grace_seconds - 1)
+    await cancel()
+    await records.store.executions.queued([running.id], **mine)
+    assert (await expire(records.store, frozenset({"c1"})))[0] == []
+    records.clock.turn(1)
+    (ended,), _ = await expire(records.store, frozenset({"c1"}))
+    assert (ended.status, ended.error_type) == ("failed", "cancelled")
+    assert "did not say that it stopped" in (ended.error or "")
 
 
 async def test_output_pieces_arrive_once_and_only_while_it_runs(records: Records) -> None:
@@ -579,3 +636,16 @@ async def test_history_leaves_out_what_is_as_long_as_a_file(records: Records) ->
     (row,), _, _, _ = await records.store.executions.page(HistoryFilter("alice"))
     assert row.result == '{"shortened":true}'
     assert len((await records.store.executions.get(running.id, user_id="alice")).result or "") > 100_000
+
+
+async def test_open_calls_of_a_group_are_found_by_what_their_ids_begin_with(records: Records) -> None:
+    scope, project_id = "alice/proj/agent", records.project.id
+    mine, ended, other = (
+        id_of_call(scope, key, group) for key, group in (("1", "mine"), ("2", "mine"), ("1", "other"))
+    )
+    for number, tool_id in enumerate((mine, ended, other)):
+        await begin(records.store, records.call(key=tool_id, params=f'{{"path":"{number}"}}'), ASK, client_id="c1")
+    await records.store.executions.cancel(ended, user_id="alice", actor="agent:x")
+    prefix = group_prefix(scope, "mine")
+    assert await records.store.executions.open_in_group(project_id, prefix) == [mine]
+    assert await records.store.executions.open_in_group("proj_other", prefix) == []

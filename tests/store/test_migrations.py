@@ -22,11 +22,12 @@ from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
 from byleave.store import Store, migrations
 from byleave.store.database import Transaction
-from byleave.store.ledger import GENESIS, adopt, link_hash, seal
+from byleave.store.ledger import GENESIS, NOT_COVERED, adopt, link_hash, seal
 from byleave.store.migrations import (
     COVERED_SINCE,
     HERE,
     NEWEST,
+    OLDEST_WRITER,
     REVISIONS,
     bring_up_to_date,
     objects,
@@ -61,6 +62,32 @@ def test_migrations_go_one_after_the_other_to_the_newest() -> None:
     scripts = ScriptDirectory.from_config(config)
     assert [script.revision for script in scripts.walk_revisions()][::-1] == REVISIONS
     assert scripts.get_current_head() == NEWEST
+
+
+def test_migrations_since_the_oldest_writer_only_add(tmp_path: Path) -> None:
+    """Servers of that revision go on writing beside newer ones: see "Rolling upgrades" in docs/operations.md."""
+    path, fresh = tmp_path / "then.db", tmp_path / "now.db"
+    upgrade(path, OLDEST_WRITER)
+    bring_up_to_date(fresh)
+    then, now = _objects(path), _objects(fresh)
+    assert then.keys() <= now.keys(), "a table or index was dropped: raise OLDEST_WRITER"
+    assert not [name for name in now.keys() - then.keys() if name.startswith(("trigger", "view"))]
+    with closing(sqlite3.connect(path)) as older, closing(sqlite3.connect(fresh)) as newer:
+        for table in (name.removeprefix("table ") for name in then if name.startswith("table ")):
+            columns = [
+                {row[1]: row[2:] for row in connection.execute(f"PRAGMA table_info({table})")}
+                for connection in (older, newer)
+            ]
+            added = columns[1].keys() - columns[0].keys()
+            assert columns[0] == {name: columns[1].get(name) for name in columns[0]}, f"columns of {table} changed"
+            assert not (added and table in NOT_COVERED), f"older servers would leave {added} out of digests of {table}"
+            for name in added:
+                _type, not_null, default, _key = columns[1][name]
+                assert default is not None or not not_null, f"older servers insert no {name} into {table}"
+        for index in now.keys() - then.keys():
+            (kind, _, name) = index.partition(" ")
+            sql = newer.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()[0]
+            assert kind == "table" or "UNIQUE" not in (sql or "").upper(), f"{name} refuses rows of older servers"
 
 
 def test_only_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from byleave.calls.approvals import Clearance
 from byleave.calls.deadlines import expire
 from byleave.calls.executor import Inspect, begin
+from byleave.calls.limits import UserLimits
 from byleave.gate import Gate
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.grants import GrantRule
@@ -67,7 +68,7 @@ async def a_day(records: Records) -> None:
     verdict = Gate().judge("execute_command", script).verdict
     await inspected(store, call.id, question, verdict, digest=digest, client_id="c1")
     await a_write_that_is_looked_at(records)
-    await begin(store, records.call(), Clearance("risk:LOW"), client_id=None)
+    await begin(store, records.call(), Clearance("risk:LOW"), client_id=None, limits=UserLimits(records.settings))
     await store.executions.repeat_signals(project, "c1")
     await store.executions.dispatch_waiting(project, "c1")
     await store.executions.last_writes(project, ["src/1.py"])

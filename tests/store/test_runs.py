@@ -93,6 +93,7 @@ async def test_a_worker_that_lost_its_lease_changes_nothing_any_more(records: Re
     assert (kept.history, kept.attempts) == ('["kept"]', 0)
 
 
+@pytest.mark.sqlite
 async def test_after_a_restart_every_run_is_free_at_once(records: Records) -> None:
     await post(records)
     assert await records.store.runs.claim("w1") is not None

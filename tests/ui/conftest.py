@@ -100,7 +100,7 @@ def open_page(context: BrowserContext, home: Household) -> OpenPage:
 
     async def opened() -> Page:
         page = await context.new_page()
-        await page.goto(home.url if await context.cookies() else sign_in_link(home))
+        await page.goto(home.url if await context.cookies() else await sign_in_link(home))
         return page
 
     return opened
@@ -111,8 +111,8 @@ async def page(open_page: OpenPage) -> Page:
     return await open_page()
 
 
-def sign_in_link(home: Household, user: str = "alice") -> str:
-    return f"{home.url}/signin?code={home.listening.parts.sign_in.new_code(user)}"
+async def sign_in_link(home: Household, user: str = "alice") -> str:
+    return f"{home.url}/signin?code={await home.listening.parts.sign_in.new_code(user)}"
 
 
 async def open_signed_out(page: Page, faults: Faults) -> Page:

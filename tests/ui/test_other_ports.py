@@ -103,7 +103,7 @@ async def test_the_key_is_in_no_address_and_a_reload_and_a_second_tab_stay_signe
     addresses: list[str] = []
     page.on("framenavigated", lambda frame: addresses.append(frame.url))
     page.on("request", lambda request: addresses.append(request.url))
-    await page.goto(sign_in_link(home))
+    await page.goto(await sign_in_link(home))
     await signed_in(page)
     kept = await page.evaluate(KEPT)
     key, _, user = kept.partition(" ")
@@ -120,7 +120,7 @@ async def test_the_key_is_in_no_address_and_a_reload_and_a_second_tab_stay_signe
     await signed_in(second)
     # Signed in anew in the second: the first goes on, with the new key.
     await page.evaluate("window.same = true")
-    await second.goto(sign_in_link(home))
+    await second.goto(await sign_in_link(home))
     await signed_in(second)
     assert await page.evaluate(KEPT) != kept
     await say(page, "list src")
@@ -141,11 +141,11 @@ async def test_who_signed_out_comes_back_in_all_tabs_and_as_somebody_else_nothin
     for tab in (page, other):
         await signed_out(tab)
         assert await tab.evaluate(KEPT) is None
-    await other.goto(sign_in_link(home))
+    await other.goto(await sign_in_link(home))
     for tab in (page, other):
         await signed_in(tab)
     # Another person's link asks first, and then both tabs are theirs.
-    await other.goto(sign_in_link(home, "bob"))
+    await other.goto(await sign_in_link(home, "bob"))
     await expect(other.get_by_text("This browser is signed in as alice now")).to_be_visible()
     assert (await page.evaluate(KEPT)).endswith(" alice")
     await other.get_by_role("button", name="Sign in as bob").click()
@@ -163,7 +163,7 @@ async def test_tabs_that_are_signed_in_one_over_the_other_all_end_signed_in(
     faults.expected.append("401")
     tabs = [page, *[await page.context.new_page() for _ in range(5)]]
     for tab in tabs:
-        await tab.goto(sign_in_link(home))
+        await tab.goto(await sign_in_link(home))
     for tab in tabs:
         await expect(tab.get_by_text("Connected")).to_be_visible()
 
@@ -175,7 +175,7 @@ async def test_a_cookie_whose_key_is_gone_is_a_sign_in_anew(page: Page, home: Ho
     await page.evaluate("localStorage.clear()")
     await page.reload()
     await signed_out(page)
-    await page.goto(sign_in_link(home))
+    await page.goto(await sign_in_link(home))
     await signed_in(page)
 
 
@@ -191,7 +191,7 @@ async def test_a_browser_that_keeps_nothing_is_told_why_it_cannot_sign_in(
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('x', 'SecurityError') } })"
     )
     page = await context.new_page()
-    await page.goto(sign_in_link(home))
+    await page.goto(await sign_in_link(home))
     await expect(page.get_by_role("heading", name="This browser cannot stay signed in")).to_be_visible()
     await shot(page, "no-storage")
     await page.goto(home.url)

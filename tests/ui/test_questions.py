@@ -212,3 +212,19 @@ async def test_a_question_nobody_answers_says_so_and_runs_nothing(page: Page, ho
     await expect(page.locator(".card-question[data-settled=timeout]")).to_contain_text("Nobody answered in time")
     await expect(answer(page)).to_be_visible()
     assert not (home.workspace / "notes.md").exists()
+
+
+@pytest.mark.promise("U", "X-reveal")
+async def test_what_is_masked_in_a_file_that_would_run_is_shown_when_asked_for(page: Page, home: Household) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    (home.workspace / "run.py").write_text(f'settings = {{"api_token": "{token}"}}\nprint("ready")\n')
+    await say(page, "run python run.py")
+    asked = question(page)
+    await expect(asked).to_contain_text('"api_token": "[masked:github-token, 40 characters]"')
+    await expect(asked).to_contain_text("40 characters in 1 place masked: they look secret.")
+    await expect(asked).not_to_contain_text(token)
+    await shot(page, "file-masked")
+    await asked.get_by_role("button", name="Show them").click()
+    await expect(asked).to_contain_text(f'"api_token": "{token}"')
+    await shot(page, "file-revealed")
+    await asked.get_by_role("button", name="Deny").click()

@@ -77,7 +77,7 @@ async def test_a_sign_in_that_ends_elsewhere_leads_to_the_sign_in_and_keeps_the_
     await page.context.request.post(f"{home.url}/signout", data="{}", headers={**json_from(home), HEADER: key})
     await expect(page.get_by_role("heading", name="You are not signed in")).to_be_visible()
     assert "notes.md" not in await page.locator("body").inner_text()
-    await page.goto(sign_in_link(home))
+    await page.goto(await sign_in_link(home))
     await page.goto(where)
     await expect(question(page)).to_contain_text("notes.md")
     await expect(page.get_by_label("Message", exact=True)).to_have_value("a draft")
@@ -160,7 +160,7 @@ async def test_a_page_that_the_browser_put_aside_comes_back_with_what_happened_m
     async with open_browser(without=("--disable-back-forward-cache",)) as browser:
         context = await new_context(browser)
         page = await context.new_page()
-        await page.goto(sign_in_link(home))
+        await page.goto(await sign_in_link(home))
         await expect(page.get_by_text("Connected")).to_be_visible()
         await page.evaluate("window.addEventListener('pageshow', (event) => { window.kept = event.persisted; })")
         await page.goto("about:blank")

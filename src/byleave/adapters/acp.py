@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from acp import PROTOCOL_VERSION, RequestError, run_agent
 from acp.core import DEFAULT_STDIO_BUFFER_LIMIT_BYTES
@@ -63,7 +63,7 @@ from acp.schema import (
     ToolKind,
 )
 
-from byleave.gate import safe_text
+from byleave.gate import MASK_PREFIX, safe_text
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, SeenRole, WholeCall
 from byleave.protocol.chat import (
     MAX_MESSAGE_CHARACTERS,
@@ -189,6 +189,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 NOT_FOUND = -32002
 ALLOW, REJECT, CLASS = "allow", "reject", "class:"
 MOST_SUGGESTIONS = 3
+Answer = TypeVar("Answer")
 Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 
 
@@ -267,33 +268,39 @@ class Turn:
     async def cancel(self) -> None:
         """Cancel the run, even if it is just being posted."""
         self._cancelled = True
-        if self._run_id is not None:
+        run_id = self._run_id
+        if run_id is not None:
             with suppress(ConflictError):  # it had already ended
-                await self.chat.cancel_run(self.session.project_id, self._run_id)
+                await _persist(lambda: self.chat.cancel_run(self.session.project_id, run_id))
 
     async def _follow(self, message: str) -> RunState:
+        # With its key a message whose answer was lost is posted again, and arrives once.
+        body = MessageBody(
+            content=message, session_id=self.session.session_id, agent=self.agent, client_key=new_id("acp")
+        )
+        posted = False
         seen: int | None = None
         failures = 0
         while True:
             try:
                 # A feed that broke before its first event is read from the beginning: nothing may be missed.
-                start = seen if self._run_id is None else seen or 0
+                start = seen or 0 if posted else seen
                 async with self.chat.stream(self.session.project_id, start) as feed:
+                    posted = True
                     if self._run_id is None:
-                        await self._post(message)
+                        await self._post(body)
                     async for number, event in feed:
                         failures, seen = 0, number
                         state = await self._handle(event)
                         if state is not None:
                             return state
             except UnreachableError:
-                if self._run_id is None or failures >= TRIES:
+                if not posted or failures >= TRIES:
                     raise
             failures += 1
-            await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS))
+            await _pause(failures)
 
-    async def _post(self, message: str) -> None:
-        body = MessageBody(content=message, session_id=self.session.session_id, agent=self.agent)
+    async def _post(self, body: MessageBody) -> None:
         accepted = await self.chat.post_message(self.session.project_id, body)
         self.session.session_id, self._run_id = accepted.session_id, accepted.run_id
         if self._cancelled:
@@ -345,9 +352,14 @@ class Turn:
     # Questions
 
     def _ask(self, request: ApprovalRequested) -> None:
-        if request.approval_id in self._questions:
+        known = self._questions.get(request.approval_id)
+        if known is not None:
+            if request.calls > known.request.calls:
+                known.request = request  # an identical call joined: shown before the next answer
             return
-        question = self._questions[request.approval_id] = _Question(request)
+        self._open(self._questions.setdefault(request.approval_id, _Question(request)))
+
+    def _open(self, question: _Question) -> None:
         dialog = asyncio.create_task(self._dialog(question))
         self._dialogs.add(dialog)
         dialog.add_done_callback(self._dialogs.discard)
@@ -371,6 +383,11 @@ class Turn:
             question.answered = True
             await self._answer(request, outcome.option_id)
         except ConflictError as error:
+            if error.state == ApprovalStatus.PENDING:
+                question.answered = False
+                await self._say(f"\n\n{error.message}\n")
+                self._open(question)
+                return
             await self._say(f"\n\nAlready decided ({error.state}): {error.message}\n")
         except ByleaveError as error:
             question.answered = False
@@ -381,9 +398,7 @@ class Turn:
     async def _answer(self, request: ApprovalRequested, option: str) -> None:
         project_id = self.session.project_id
         if option == ALLOW:
-            await self.chat.approve(
-                project_id, request.approval_id, ApproveBody(decision="approved", digest=request.digest)
-            )
+            body = ApproveBody(decision="approved", digest=request.digest, calls=request.calls)
         elif option.startswith(CLASS):
             suggestion = request.suggestions[int(option.removeprefix(CLASS))]
             body = ApproveBody(
@@ -391,10 +406,12 @@ class Turn:
                 scope=ApprovalScope.CLASS,
                 terms=GrantTerms(rule=suggestion.rule),
                 digest=request.digest,
+                calls=request.calls,
             )
-            await self.chat.approve(project_id, request.approval_id, body)
         else:
-            await self.chat.reject(project_id, request.approval_id, RejectBody())
+            await _persist(lambda: self.chat.reject(project_id, request.approval_id, RejectBody()))
+            return
+        await _persist(lambda: self.chat.approve(project_id, request.approval_id, body))
 
     async def _decided(self, event: ApprovalDecided) -> None:
         question = self._questions.get(event.approval_id)
@@ -417,6 +434,11 @@ class Turn:
             if file.role is SeenRole.RUNS and file.text is not None:
                 said = f"{safe_text(file.path)}, {'its beginning' if file.shortened else 'as it is now'}:\n"
                 content.append(tool_content(text_block(said + safe_text(file.text, lines=True))))
+        if request.calls > 1:
+            content.append(tool_content(text_block(f"{request.calls} identical calls wait for this one answer.")))
+        if MASK_PREFIX in f"{content}{request.tool_params}":
+            how = f"`byleave approvals show {request.approval_id} --reveal`"
+            content.append(tool_content(text_block(f"See what is masked on the page, or with {how}.")))
         return content
 
     async def _change(self, request: ApprovalRequested) -> Content | None:
@@ -432,7 +454,7 @@ class Turn:
         if int(request.tool_params.get("content_size", 0)) > DIFF_CHARACTERS:
             return "What would be written is too long to be shown here: see all of it in the chat before you allow it."
         try:
-            return (await self.chat.whole_call(request.approval_id)).text
+            return (await _persist(lambda: self.chat.whole_call(request.approval_id))).text
         except ByleaveError as error:
             return f"What would be written cannot be shown here: {error.message}"
 
@@ -442,6 +464,19 @@ class Turn:
             return (await self.editor.read_text_file(self.editor_session, path)).content, True
         except RequestError as error:
             return None, error.code == NOT_FOUND
+
+
+async def _persist(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Retry while the server is unreachable, which may just be starting again. Only for what may be repeated."""
+    for failures in range(1, TRIES + 1):
+        with suppress(UnreachableError):
+            return await ask()
+        await _pause(failures)
+    return await ask()
+
+
+async def _pause(failures: int) -> None:
+    await asyncio.sleep(min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS))
 
 
 def _options(request: ApprovalRequested) -> list[PermissionOption]:

@@ -14,15 +14,14 @@ import os
 import stat
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp_types import (
     CallToolRequestParams,
@@ -58,7 +57,18 @@ INSTRUCTIONS = (
 )
 
 Context = ServerRequestContext[Any, Any]
-FindCaller = Callable[[Context], Awaitable[ToolCaller]]
+Report = Callable[[float, str], Awaitable[None]]
+"""Tells the host how far a call is: a number that grows, and a message."""
+
+
+class Found(NamedTuple):
+    """The caller of a request, and the key of its call if the request may be repeated or resumed."""
+
+    caller: ToolCaller
+    key: str | None = None
+
+
+FindCaller = Callable[[Context], Awaitable[Found]]
 
 
 @runtime_checkable
@@ -71,8 +81,8 @@ class StreamingCaller(ToolCaller, Protocol):
 def byleave_server(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> Server[Any]:
     """Return an MCP server for one caller; `tools` selects some of the six."""
 
-    async def same_caller(context: Context) -> ToolCaller:
-        return caller
+    async def same_caller(context: Context) -> Found:
+        return Found(caller)
 
     return byleave_server_for(same_caller, tools=tools)
 
@@ -86,13 +96,14 @@ def byleave_server_for(find: FindCaller, *, tools: Iterable[str] | None = None) 
         return ListToolsResult(tools=offered)
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        async def report(count: float, text: str) -> None:
+            await context.session.report_progress(count, message=text)
+
+        async def call() -> ToolResponse:
+            return await _call(await find(context), params.name, arguments, Progress(report))
+
         arguments = params.arguments or {}
-        try:
-            response = await _call(await find(context), params.name, arguments, _Progress(context.session))
-        except ByleaveError as error:
-            hint = f"\nhint: {error.hint}" if error.hint else ""
-            return _result(f"{error.message}{hint}", failed=True)
-        return _result(await response_text(response, arguments), failed=response.status is not ResponseStatus.COMPLETED)
+        return await _told(call(), arguments)
 
     return Server(
         "byleave",
@@ -103,6 +114,16 @@ def byleave_server_for(find: FindCaller, *, tools: Iterable[str] | None = None) 
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+async def resume_call(caller: ToolCaller, tool_id: Awaitable[str], progress: "Progress") -> CallToolResult:
+    """Follow a call that began in another request to its end."""
+
+    async def follow() -> ToolResponse:
+        async with progress.heartbeat():
+            return await _follow(caller, await tool_id, progress)
+
+    return await _told(follow(), {})
 
 
 async def serve_stdio(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> None:
@@ -147,21 +168,31 @@ def _tool(spec: ToolSpec) -> Tool:
     )
 
 
+async def _told(call: Awaitable[ToolResponse], arguments: Mapping[str, Any]) -> CallToolResult:
+    """The end of a call, or what refused it, as the host is told."""
+    try:
+        response = await call
+    except ByleaveError as error:
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        return _result(f"{error.message}{hint}", failed=True)
+    return _result(await response_text(response, arguments), failed=response.status is not ResponseStatus.COMPLETED)
+
+
 def _result(text: str, *, failed: bool) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
 
-class _Progress:
+class Progress:
     """Reports progress to the host, if it asked for progress."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self._session = session
-        self._count = 0
+    def __init__(self, report: Report, count: float = 0) -> None:
+        self._report = report
+        self._count = count
         self._state = RUNNING
 
     async def report(self, message: str) -> None:
         self._count += 1
-        await self._session.report_progress(float(self._count), message=message[:MESSAGE_CHARACTERS])
+        await self._report(float(self._count), message[:MESSAGE_CHARACTERS])
 
     async def set_state(self, now: str) -> None:
         """Set the current state; it is repeated from time to time."""
@@ -193,30 +224,31 @@ class _Progress:
             await self.report(self._state)
 
 
-async def _call(caller: ToolCaller, name: str, params: dict[str, Any], progress: _Progress) -> ToolResponse:
-    """Execute a call and wait for its end. Cancel it if the host cancels."""
+async def _call(found: Found, name: str, params: dict[str, Any], progress: Progress) -> ToolResponse:
+    """Execute a call and wait for its end. If its request ends first, cancel it unless it can be found again."""
+    caller, key = found
     async with progress.heartbeat():
-        response = await caller.start(name, params, key=uuid.uuid4().hex)
+        response = await caller.start(name, params, key=key or uuid.uuid4().hex)
         if has_ended(response):
             return response
         try:
             if response.status is ResponseStatus.AWAITING_APPROVAL:
                 await progress.set_state(WAITING)
-            if isinstance(caller, StreamingCaller):
-                return await _follow(caller, response.tool_id, progress)
-            return await caller.wait(response.tool_id)
+            return await _follow(caller, response.tool_id, progress)
         except asyncio.CancelledError:
-            # The library cancels everything awaited from here on, unless it is shielded by anyio.
-            with anyio.move_on_after(CALL_OFF_SECONDS, shield=True), suppress(ByleaveError):
-                await caller.cancel(response.tool_id)
+            if key is None:
+                # The library cancels everything awaited from here on, unless it is shielded by anyio.
+                with anyio.move_on_after(CALL_OFF_SECONDS, shield=True), suppress(ByleaveError):
+                    await caller.cancel(response.tool_id)
             raise
 
 
-async def _follow(caller: StreamingCaller, tool_id: str, progress: _Progress) -> ToolResponse:
-    """Report a call's events to the host until it has ended."""
-    async with aclosing(caller.follow(tool_id)) as events:
-        async for item in events:
-            if isinstance(item, ToolResponse):
-                return item
-            await progress.handle(item)
+async def _follow(caller: ToolCaller, tool_id: str, progress: Progress) -> ToolResponse:
+    """Wait for a call's end; report its events to the host if the caller can stream them."""
+    if isinstance(caller, StreamingCaller):
+        async with aclosing(caller.follow(tool_id)) as events:
+            async for item in events:
+                if isinstance(item, ToolResponse):
+                    return item
+                await progress.handle(item)
     return await caller.wait(tool_id)

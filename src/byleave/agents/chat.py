@@ -37,7 +37,7 @@ from pydantic_graph import End
 from byleave.calls.executor import ToolExecutor
 from byleave.protocol.errors import ConflictError
 from byleave.protocol.states import AgentMode
-from byleave.store import RunRow, Store
+from byleave.store import STORAGE_ERRORS, RunRow, Store
 from byleave.telemetry import place_of_run, span
 
 from . import history
@@ -212,7 +212,7 @@ class ChatAgent:
         )
 
     async def work(self, run: RunRow) -> None:
-        """Work on a run until its end. Return quietly if the run is no longer ours."""
+        """Work on a run until its end. Return quietly if the run is no longer ours; raise if the store fails."""
         progress = _Progress()
         try:
             try:
@@ -223,6 +223,9 @@ class ChatAgent:
             except ConflictError as error:
                 if error.state != FENCED:
                     await self._fail(run, error, progress)
+                raise
+            except STORAGE_ERRORS:
+                # Nothing is wrong with the run: once the database is back and the lease over, a worker goes on with it.
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary: whatever ends a run is reported to the user
                 await self._fail(run, error, progress)

@@ -162,13 +162,13 @@ class RunWorker:
         except ConflictError:
             log.info("run stopped, or taken over by another worker", run_id=run.id)
         except Exception as error:  # noqa: BLE001
-            # The boundary: not even the failure could be written. The lease expires, and another worker tries again.
-            log.error("run failed unexpectedly", run_id=run.id, trace=_trace(error))
+            # The boundary: the store failed. The lease expires, and a worker tries again.
+            log.error("run interrupted", run_id=run.id, trace=_trace(error))
 
     async def _give_up(self, run: RunRow) -> None:
         await self._store.runs.fail(
             run,
-            error=f"This message was given up: the server stopped {run.attempts - 1} times while working on it.",
+            error=f"This message was given up: the server failed {run.attempts - 1} times while working on it.",
             hint="Send it again in other words; the server's log says more.",
         )
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from byleave.bus import Bus
-from byleave.gate import describe, question_cover, shown_params
+from byleave.gate import MASK_PREFIX, describe, question_cover, shown_params, understand
 from byleave.gate.text.render import Write, full_text, write_change
 from byleave.gate.text.secrets import cover_nothing
-from byleave.protocol.approvals import ApprovalRequest, WholeCall, call_digest
+from byleave.protocol.approvals import ApprovalRequest, SeenFile, WholeCall, call_digest
 from byleave.protocol.changes import MAX_SHOWN_TEXT, WriteChange
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantTerms
@@ -37,6 +37,7 @@ from byleave.store.approvals import (
     time_out,
     waiting_executions,
 )
+from byleave.store.chat import workspace_of
 from byleave.store.database import Transaction
 from byleave.store.executions import HEAVY_CHARACTERS
 from byleave.store.grants import GrantRow, NewGrant
@@ -58,6 +59,7 @@ from .machines import Presence
 
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
 """Content larger than this is never shown in a diff."""
+NOT_KEPT = "[What is masked in this file is not kept here: open the file on the machine to see it.]"
 MAX_WAITING = 200
 """Most questions that may wait for one user: nobody answers more, and an agent could ask without end."""
 REFUSALS_BEFORE_SILENCE = 3
@@ -91,6 +93,8 @@ class Answer:
     reason: str | None = None
     digest: str | None = None
     """Digest of the question as shown; an answer to another one is refused."""
+    calls: int = 1
+    """Number of waiting calls that was shown; a yes to fewer than wait is refused."""
     project_id: str | None = None
     grant: NewGrant | None = None
     """Saved with a yes; it also answers open questions that it covers."""
@@ -121,7 +125,8 @@ def standing_answer(
     other.
     """
     transaction = ledger.transaction
-    if _refused_too_often(transaction, call.session_id, call.tool_name, call.tool_params, bound, call.agent_id):
+    where = call.session_id, call.project_id
+    if _refused_too_often(transaction, where, call.tool_name, call.tool_params, bound, call.agent_id):
         return _NOT_AGAIN
     grant = use_grant(ledger, call, bound)
     if grant is not None:
@@ -143,7 +148,8 @@ async def foresee_answer(
     """
 
     def work(transaction: Transaction) -> Refusal | GrantRow | None:
-        if _refused_too_often(transaction, session.id, asked.call.tool, tool_params, asked.bound):
+        where = session.id, session.project_id
+        if _refused_too_often(transaction, where, asked.call.tool, tool_params, asked.bound):
             return _NOT_AGAIN
         return would_use(transaction, session, asked)
 
@@ -152,23 +158,24 @@ async def foresee_answer(
 
 def _refused_too_often(
     transaction: Transaction,
-    session_id: str,
+    where: tuple[str, str],
     tool_name: str,
     tool_params: str,
     bound: Mapping[str, str],
     agent_id: str | None = None,
 ) -> bool:
-    since = later(transaction.now, -REFUSALS_COUNT_SECONDS)
+    since, (session_id, project_id) = later(transaction.now, -REFUSALS_COUNT_SECONDS), where
     refused = refused_calls(transaction, session_id, tool_name, since=since, agent_id=agent_id)
     if len(refused) < REFUSALS_BEFORE_SILENCE:
         return False
-    wanted = _essence(tool_name, json.loads(tool_params), bound)
-    same = {question for question, params, shown in refused if _essence(tool_name, params, shown) == wanted}
+    workspace = workspace_of(transaction, project_id)
+    wanted = _essence(tool_name, json.loads(tool_params), bound, workspace)
+    same = {question for question, params, shown in refused if _essence(tool_name, params, shown, workspace) == wanted}
     return len(same) >= REFUSALS_BEFORE_SILENCE
 
 
-def _essence(tool_name: str, params: JsonObject, bound: Mapping[str, str]) -> tuple[object, ...]:
-    """A call without what only respells it: another time limit, another way to write the path.
+def _essence(tool_name: str, params: JsonObject, bound: Mapping[str, str], workspace: str | None) -> tuple[object, ...]:
+    """A call without what only respells it: another time limit, another way to write a path or options.
 
     A write is the same whatever it would replace; a command that runs other code is another.
     """
@@ -176,6 +183,10 @@ def _essence(tool_name: str, params: JsonObject, bound: Mapping[str, str]) -> tu
         real = next(iter(bound), None) or posixpath.normpath(str(params.get("path")))
         return (real, *(value for key, value in sorted(params.items()) if key != "path"))
     rest = {key: value for key, value in params.items() if key != "timeout"}
+    if tool_name == "execute_command":
+        args = [str(arg) for arg in rest.pop("args", None) or ()]
+        line = understand(str(rest.pop("command", "")), args, workspace).essence
+        return line, plain_json(rest), *sorted(bound.items())
     return plain_json(rest), *sorted(bound.items())
 
 
@@ -217,6 +228,13 @@ def _decide(transaction: Transaction, answer: Answer, client_id: str | None, wai
             time_out(ledger, approval)
             return _decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
         waiting = waiting_executions(transaction, approval.id)
+        if answer.approve and len(waiting) > answer.calls:
+            raise ConflictError(
+                f"{len(waiting)} identical calls wait for this answer now, and you were shown {answer.calls}; "
+                "nothing was approved.",
+                state=approval.status.value,
+                hint="Look again, and answer with `calls` for as many as you allow.",
+            )
         if answer.approve:
             return _approve(ledger, approval, waiting, answer, client_id, waits)
         return _reject(ledger, approval, waiting, answer)
@@ -291,6 +309,13 @@ def _reject(ledger: Ledger, approval: ApprovalRow, waiting: list[ExecutionRow], 
     return Decided(decided)
 
 
+def _revealed(file: SeenFile, text: str | None) -> SeenFile:
+    """A file with its unmasked text; without one, told where its masked text can be seen."""
+    if text is None and MASK_PREFIX in (file.text or ""):
+        return file.model_copy(update={"text": f"{file.text}\n{NOT_KEPT}"})
+    return file if text is None else file.model_copy(update={"text": text})
+
+
 def _decided_already(approval: ApprovalRow) -> ConflictError:
     if approval.status is ApprovalStatus.TIMEOUT:
         message = "This approval ran out of time; nothing was run."
@@ -347,20 +372,22 @@ class ApprovalManager:
         project = None if project_id is None else id_text("proj", project_id)
         return [row.to_wire() for row in await self._store.approvals.pending(str(user_id), project)]
 
-    async def approve_tool(self, approval_id: Id, user_id: Id) -> bool:
-        """True if this answer counted; False after an earlier decision or a timeout, or if the user has no such
-        approval."""
-        return await self._counts(approval_id, user_id, approve=True)
+    async def approve_tool(self, approval_id: Id, user_id: Id, calls: int = 1) -> bool:
+        """True if this answer counted; False after an earlier decision or a timeout, if the user has no such approval,
+        or if more than `calls` calls wait."""
+        return await self._counts(approval_id, user_id, approve=True, calls=calls)
 
     async def reject_tool(self, approval_id: Id, user_id: Id, reason: str | None = None) -> bool:
         """True if this answer counted."""
         return await self._counts(approval_id, user_id, approve=False, reason=reason)
 
-    async def confirm_approval(self, approval_id: Id, user_id: Id, decision: Literal["approved", "rejected"]) -> bool:
+    async def confirm_approval(
+        self, approval_id: Id, user_id: Id, decision: Literal["approved", "rejected"], calls: int = 1
+    ) -> bool:
         """Approve or reject. Any other `decision` decides nothing."""
         if decision not in ("approved", "rejected"):
             return False
-        return await self._counts(approval_id, user_id, approve=decision == "approved")
+        return await self._counts(approval_id, user_id, approve=decision == "approved", calls=calls)
 
     async def decide(
         self,
@@ -370,6 +397,7 @@ class ApprovalManager:
         approve: bool,
         reason: str | None = None,
         digest: str | None = None,
+        calls: int = 1,
         project_id: str | None = None,
         scope: ApprovalScope = ApprovalScope.ONCE,
         terms: GrantTerms | None = None,
@@ -387,6 +415,7 @@ class ApprovalManager:
             approve=approve,
             reason=reason,
             digest=digest,
+            calls=calls,
             project_id=project_id,
             grant=await checked_grant(self._store, pending, scope, terms or GrantTerms()) if approve else None,
             decided_from=decided_from,
@@ -401,19 +430,22 @@ class ApprovalManager:
         return await preview_grant(self._store, user_id, project_id, rule)
 
     async def whole_call(self, approval_id: str, user_id: str, *, reveal: bool = False) -> WholeCall:
-        """The whole call, also if its question shows only a part of a long content.
+        """The whole call and the files that it would run, also if its question shows only a part of them.
 
         `reveal` also shows masked text: a person must be able to see all that they allow.
         """
-        approval = await self._store.approvals.get(approval_id, user_id=user_id)
-        for tool_id in approval.tool_ids:
-            row = await self._store.executions.get(tool_id, user_id=user_id)
-            if row.true_params is not None:
-                params, seen = json.loads(row.true_params), approval.inspection.files if approval.inspection else []
-                cover = cover_nothing if reveal else question_cover(params, seen[0].path if seen else None)
-                text = await asyncio.to_thread(full_text, row.tool_name, params, cover)
-                return WholeCall(approval_id=approval_id, text=text)
-        raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
+        row, kept, params = await self._store.approvals.replaced(
+            approval_id, user_id=user_id, whole=lambda approval: True
+        )
+        if params is None:
+            raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
+        files = row.inspection.files if row.inspection else []
+        cover = cover_nothing if reveal else question_cover(params, files[0].path if files else None)
+        if reveal:
+            texts: dict[str, str] = {} if kept is None or row.tool_name == "write_file" else json.loads(kept)
+            files = [_revealed(file, texts.get(file.path)) for file in files]
+        text = await asyncio.to_thread(full_text, row.tool_name, params, cover, files)
+        return WholeCall(approval_id=approval_id, text=text)
 
     async def change(self, approval_id: str, user_id: str) -> WriteChange:
         """The file before and after a write that waits, or waited. NotFound if it is no write."""
@@ -488,9 +520,11 @@ class ApprovalManager:
         finally:
             stop()
 
-    async def _counts(self, approval_id: Id, user_id: Id, *, approve: bool, reason: str | None = None) -> bool:
+    async def _counts(
+        self, approval_id: Id, user_id: Id, *, approve: bool, reason: str | None = None, calls: int = 1
+    ) -> bool:
         try:
-            await self.decide(id_text("appr", approval_id), str(user_id), approve=approve, reason=reason)
+            await self.decide(id_text("appr", approval_id), str(user_id), approve=approve, reason=reason, calls=calls)
         except (ConflictError, NotFound):
             return False
         return True

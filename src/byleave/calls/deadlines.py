@@ -84,7 +84,7 @@ async def expire(
 
 def _may_wait_on(execution: ExecutionRow, now: str, waits: Waits) -> bool:
     since = execution.approved_at or execution.created_at
-    return execution.queued and later(since, waits.queue) > now
+    return execution.queued and not execution.cancel_requested and later(since, waits.queue) > now
 
 
 def _expire(ledger: Ledger, execution: ExecutionRow, connected: frozenset[str]) -> ExecutionRow:
@@ -111,6 +111,11 @@ def ending_of(execution: ExecutionRow, *, is_connected: bool) -> Ending:
         case ExecutionStatus.PENDING | ExecutionStatus.APPROVED:
             error = "No client was connected to run this. Start one with `byleave connect`."
             return Ending(failed, ErrorType.NO_CLIENT, error)
+        case _ if execution.cancel_requested:
+            error = (
+                "It was cancelled, and the client did not say that it stopped; it may or may not have had its effect."
+            )
+            return Ending(failed, ErrorType.CANCELLED, error)
         case _ if is_connected and execution.queued:
             error = "It waited too long on the machine for others to end and was never begun; nothing was run."
             return Ending(failed, ErrorType.EXECUTION_TIMEOUT, error, stop_client=True)

@@ -33,7 +33,7 @@ from byleave.bus import Bus
 from byleave.gate import Gate, Judgement, mask_start, mask_text, mask_value, shown_params
 from byleave.protocol.approvals import Inspection, call_digest
 from byleave.protocol.chat import CHAT_AGENT as CHAT_AGENT_NAME
-from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound
+from byleave.protocol.errors import CallerError, ConfigurationError, ConflictError, NotFound, RefusedError
 from byleave.protocol.executions import (
     MAX_ERROR_CHARACTERS,
     OWN_SESSION,
@@ -53,7 +53,7 @@ from byleave.store import STORAGE_ERRORS, ExecutionRow, SessionRow, Store, trans
 from byleave.store.approvals import Question
 from byleave.store.database import Transaction
 from byleave.store.executions import HEAVY_CHARACTERS, given_to_another
-from byleave.store.ledger import Ledger
+from byleave.store.ledger import Ledger, head_of
 from byleave.store.runs import check_claim
 from byleave.store.transitions import LONGEST_NAP_SECONDS, NewExecution, Waits
 from byleave.telemetry import ids_of
@@ -68,10 +68,13 @@ from .inspection import (
     resolve_inspection,
     without_inspection,
 )
+from .limits import RecordFullError, UserLimits
 from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
 log = structlog.stdlib.get_logger(__name__)
 
+LOOKED_AT = ("write_file", "execute_command")
+"""Tools whose calls the machine looks at before a person is asked."""
 PROMPTLY_SECONDS = 2.0
 """An external caller waits this long for an inspection; mostly the question comes sooner."""
 BIG_RESULT_BYTES = 64 * 1024
@@ -92,6 +95,8 @@ class Caller:
     """The run's claim; a call under an older one is refused."""
     key: str | None = None
     """Identifies a repeated call: a tool_call_id, an idempotency key."""
+    group: str | None = None
+    """What its calls with a key can be found by together: an MCP session."""
     tools: frozenset[str] | None = None
     """The tools this agent has; None for all."""
 
@@ -120,16 +125,18 @@ class ToolExecutor:
         self._presence = presence
         self.machines = Machines(store, bus, presence, gate)
         self._settings = settings
+        self.limits = UserLimits(settings)
         self._sweeper = Sweeper(store, bus, self._sweep, presence.resumed)
 
     async def start(self) -> None:
         """Begin watching deadlines; those missed while the server was down fire at once."""
-        # Another client may inspect what was asked of one that leaves.
-        self._presence.on_leave = lambda client: self._sweeper.wake()
+        # Another client may inspect what was asked of one that leaves, and one that another server told us of may run
+        # what was begun here before we heard.
+        self._presence.on_leave = self._presence.on_arrival = self._sweeper.wake
         self._sweeper.start()
 
     async def stop(self) -> None:
-        self._presence.on_leave = None
+        self._presence.on_leave = self._presence.on_arrival = None
         await self._sweeper.stop()
 
     async def execute_tool(
@@ -147,16 +154,10 @@ class ToolExecutor:
         """
         try:
             session = await self._store.chat.session(session_id)
-        except NotFound as error:  # nobody knows whose record it would go to
-            return ToolResponse(
-                tool_id=new_id("exec"),
-                tool_name=tool_name,
-                status=ResponseStatus.FAILED,
-                error=error.message,
-                error_type=ErrorType.INVALID,
-                hint=error.hint,
-            )
-        return (await self.call(tool_name, tool_params, session, caller=caller, seconds=seconds)).to_response()
+            row = await self.call(tool_name, tool_params, session, caller=caller, seconds=seconds)
+        except (NotFound, RecordFullError) as error:  # nobody knows whose record it would go to, or it would grow
+            return unrecorded(tool_name, error)
+        return row.to_response()
 
     async def call(
         self,
@@ -169,6 +170,8 @@ class ToolExecutor:
         seconds: float | None = None,
     ) -> ExecutionRow:
         """Judge, begin, wait. With `until_asked`, return as soon as a person has to be asked."""
+        if tool_name in LOOKED_AT:
+            await self._presence.until_returned(session.project_id)
         machine = await self.machines.of(session.project_id)
         began = telemetry.clock()
         judgement = withheld(machine.judge(tool_name, tool_params), caller.tools, caller.agent_id)
@@ -189,7 +192,12 @@ class ToolExecutor:
         if telemetry.switch.sdk is not None:
             telemetry.judged(new, level, began)
         with Watch(self._store, self._bus, new.id) as watch:
-            row = await begin(self._store, new, step, client_id=client.client_id if client else None)
+            client_id = client.client_id if client else None
+            try:
+                row = await begin(self._store, new, step, client_id=client_id, limits=self.limits)
+            except RecordFullError:
+                self.limits.met.set()
+                raise
             if until_asked and row.status is ExecutionStatus.PENDING and row.client_id is not None:
                 row = await watch.follow(row, PROMPTLY_SECONDS, until_asked=True)
             if until_asked and row.status in (ExecutionStatus.PENDING, ExecutionStatus.AWAITING_APPROVAL):
@@ -253,7 +261,7 @@ class ToolExecutor:
         inspects = client is not None and client.looks
         if verdict.runs and (inspects or client is None):
             return Inspect()
-        if tool_name in ("write_file", "execute_command") and inspects:
+        if tool_name in LOOKED_AT and inspects:
             return Inspect(unless_answered=True)
         return question_for(tool_name, params, verdict, self._settings, workspace=machine.workspace)
 
@@ -298,6 +306,7 @@ class ToolExecutor:
             big = len(raw) > BIG_RESULT_BYTES
             masked = await asyncio.to_thread(mask_value, report.result) if big else mask_value(report.result)
             result = plain_json(masked)
+            self.limits.add(user_id, result)
         try:
             return await settle(
                 self._store,
@@ -363,6 +372,18 @@ class ToolExecutor:
         return upcoming, LONGEST_NAP_SECONDS if spared == frozenset() else LOOK_AGAIN_SECONDS
 
 
+def unrecorded(tool_name: str, error: CallerError | RefusedError) -> ToolResponse:
+    """The answer to a call that was refused and is not in the record."""
+    return ToolResponse(
+        tool_id=new_id("exec"),
+        tool_name=tool_name,
+        status=ResponseStatus.FAILED,
+        error=error.message,
+        error_type=error.error_type,
+        hint=error.hint,
+    )
+
+
 def _size(params: JsonObject | None) -> int:
     """Characters in the texts of a call, and in its arguments."""
     texts: list[Any] = [] if params is None else [*params.values(), *params.get("args", ())]
@@ -399,7 +420,7 @@ def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessi
     execution_id = new_id("exec")
     if caller.key:
         scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id, caller.agent_id)
-        execution_id = id_of_call(scope, caller.key)
+        execution_id = id_of_call(scope, caller.key, caller.group)
     return NewExecution(
         id=execution_id,
         user_id=session.user_id,
@@ -502,25 +523,39 @@ class Watch:
 # The transactions
 
 
-async def begin(store: Store, new: NewExecution, step: Step, *, client_id: str | None) -> ExecutionRow:
+async def begin(
+    store: Store, new: NewExecution, step: Step, *, client_id: str | None, limits: UserLimits | None = None
+) -> ExecutionRow:
     """Record a call and take its first step. A known id returns its execution and changes nothing."""
     # A call that changes nothing may be signalled before its record is on disk; its result is acknowledged after.
     return await store.database.write(
-        lambda transaction: _begin(transaction, new, step, client_id, store.waits),
+        lambda transaction: _begin(transaction, new, step, client_id, store.waits, limits),
         relaxed=isinstance(step, Clearance) and new.changes_nothing,
         heavy=len(new.true_params or "") > HEAVY_CHARACTERS,
+        ahead=[head_of(new.project_id), *([transitions.execution_of(new.id)] if new.repeatable else [])],
     )
 
 
 def _begin(
-    transaction: Transaction, new: NewExecution, step: Step, client_id: str | None, waits: Waits
+    transaction: Transaction,
+    new: NewExecution,
+    step: Step,
+    client_id: str | None,
+    waits: Waits,
+    limits: UserLimits | None,
 ) -> ExecutionRow:
     known = transitions.load_execution(transaction, new.id) if new.repeatable else None
     if known is not None:
         return _same_call(known, new)
     if new.fence is not None:
         check_claim(transaction, new.run_id, new.fence)
+    if limits is not None:
+        limits.check_room(new)
     with Ledger(transaction, new.project_id) as ledger:
+        # Before an answer that holds is looked for: it would use up a grant.
+        if limits is not None and not isinstance(step, Refusal):
+            reason = limits.refusal(transaction, new.user_id)
+            step = step if reason is None else Refusal(reason, ErrorType.REFUSED)
         if isinstance(step, Question) or (isinstance(step, Inspect) and step.unless_answered):
             step = standing_answer(ledger, new, {}) or step
         match step:
@@ -596,4 +631,8 @@ async def settle(
                 duration_ms=duration_ms,
             )
 
-    return await store.database.write(work, heavy=len(result or "") > HEAVY_CHARACTERS)
+    return await store.database.write(
+        work,
+        heavy=len(result or "") > HEAVY_CHARACTERS,
+        ahead=[transitions.execution_of(execution_id, user_id), head_of(project_id)],
+    )

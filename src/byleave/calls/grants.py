@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from byleave.gate import describe, safe_text
 from byleave.gate.commands.calls import Call, call_of
 from byleave.gate.policy.grants import (
-    NEVER_CODE,
     breadth,
+    could_run,
     covers,
     covers_everything,
     leaves_unseen,
@@ -89,18 +89,13 @@ def named(paths: Sequence[str]) -> str:
     )
 
 
-def is_running_granted_code(transaction: Transaction, user_id: str, project_id: str) -> bool:
-    """True if code that a class covers runs in this workspace now: it could run a file changed meanwhile."""
+def is_running_granted_code(transaction: Transaction, user_id: str, project_id: str, changed: Sequence[str]) -> bool:
+    """True if code that a class covers runs in this workspace now and could run one of these files."""
     return any(
-        runs_code(_call(row, workspace))
+        runs_code(call := _call(row, workspace)) and could_run(call, changed)
         for place, workspace in projects_in_same_workspace(transaction, user_id, project_id)
         for row in commands_under_class_grants(transaction, place)
     )
-
-
-def changes_code(call: Call) -> bool:
-    """True if a call leaves unseen changes that could run."""
-    return bool(_changes(call))
 
 
 def runs_code(call: Call) -> bool:
@@ -120,7 +115,7 @@ def _changed_by(row: Row, workspace: str | None) -> tuple[str, ...]:
 
 def _changes(call: Call) -> tuple[str, ...]:
     if call.tool != "execute_command" or breadth().is_plain(call.argv):
-        return tuple(path for path in leaves_unseen(call) if not path.lower().endswith(NEVER_CODE))
+        return leaves_unseen(call)
     return (ANY_FILE,) if runs_code(call) or not breadth().is_runner(call.argv) else ()
 
 
@@ -208,7 +203,7 @@ def _all_is_seen(transaction: Transaction, rule: GrantRule, asked: Asked) -> boo
     A class never runs unseen code: the next call that runs code of the workspace asks and names the changes, and an
     approval of it counts as having seen them.
     """
-    if changes_code(asked.call) and is_running_granted_code(transaction, asked.user_id, asked.project_id):
+    if is_running_granted_code(transaction, asked.user_id, asked.project_id, _changes(asked.call)):
         return False
     if not runs_code(asked.call):
         return True

@@ -28,7 +28,7 @@ from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
 from byleave.gate.text.render import MISSING, NOT_LOOKED
-from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_digest
+from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
@@ -103,15 +103,9 @@ def question_after_inspection(
     params = json.loads(row.true_params or "{}")
     is_write = row.tool_name == "write_file"
     cover = question_cover(params, inspection.files[0].path if is_write else None)
-    files = [
-        file.model_copy(
-            update={
-                "text": None if file.text is None else mask_text(file.text, cover if is_write else cover_key),
-                "note": None if file.note is None else safe_text(mask_text(file.note))[:MAX_NOTE],
-            }
-        )
-        for file in inspection.files
-    ]
+    texts = {file.path: file.text for file in inspection.files if file.text is not None}
+    masked = {path: mask_text(text, cover if is_write else cover_key) for path, text in texts.items()}
+    files = [_shown(file, masked.get(file.path)) for file in inspection.files]
     lines = [describe(row.tool_name, params, verdict, cover)]
     replaced = None
     if is_write:
@@ -126,6 +120,7 @@ def question_after_inspection(
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files) if files else None,
         replaced=replaced,
+        unmasked={} if is_write else {path: text for path, text in texts.items() if text != masked[path]},
         runs_code=runs_code(call_of(row.tool_name, params, None, workspace)),
     )
 
@@ -190,6 +185,7 @@ async def resolve_inspection(
     if isinstance(outcome, Inspected):
         files = outcome.question.inspection.files if outcome.question.inspection else []
         size += len(outcome.question.replaced or "") + sum(len(file.text or "") for file in files)
+        size += sum(map(len, outcome.question.unmasked.values()))
     return await store.database.write(work, heavy=size > HEAVY_CHARACTERS)
 
 
@@ -295,6 +291,14 @@ def _replaced(
         f"{file.sha256[:SHOWN_DIGITS]}…); a change before it is written stops it."
     )
     return lines
+
+
+def _shown(file: SeenFile, masked: str | None) -> SeenFile:
+    """A file as the question shows it. Text that runs is cut only now: half a secret no longer looks like one."""
+    note = None if file.note is None else safe_text(mask_text(file.note))[:MAX_NOTE]
+    if masked is None or file.role is SeenRole.REPLACES or len(masked) <= MAX_SEEN_TEXT:
+        return file.model_copy(update={"text": masked, "note": note})
+    return file.model_copy(update={"text": masked[:MAX_SEEN_TEXT], "shortened": True, "note": note})
 
 
 def _kept_apart(file: SeenFile) -> tuple[str | None, list[SeenFile]]:

@@ -4,9 +4,11 @@ The server judges with the organisation's rules and those the chosen client decl
 its own copy. Parsed declarations are cached until the next one. Nothing here reads a machine itself.
 """
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import structlog
@@ -15,15 +17,21 @@ from pydantic import ValidationError
 from byleave.bus import Bus
 from byleave.gate import Gate, Judgement, PolicyError, declared_layers, mask_text, safe_text
 from byleave.protocol import overview
+from byleave.protocol.generation import Generation
 from byleave.protocol.states import AgentMode
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.protocol.wire import now
 from byleave.store import Store
 from byleave.store.machines import policy_topic
 
 log = structlog.stdlib.get_logger(__name__)
 
 MOST_KEPT = 1000
+RETURN_SECONDS = 3.0
+"""A machine whose server stops is at another one sooner."""
+LOOK_AGAIN_SECONDS = 5.0
+"""A declaration is read again after so long, in case the hint of a newer one got lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +47,139 @@ class ConnectedClient:
     looks: bool = False
     """True if it answers inspection requests."""
     editor: Literal["vscode"] | None = None
+    generation: Generation | None = None
+    """None for a client that does not count its starts."""
+    since: str = field(default="", compare=False)
+    """The time it connected, by its server's clock."""
+
+
+def is_other(stream: ConnectedClient, client_id: str, generation: Generation) -> bool:
+    """True if a stream is of this client, and of another generation of it."""
+    return stream.client_id == client_id and stream.generation not in (None, generation)
+
+
+Stream = tuple[str, int]
+"""A server, and a number that it gave to a stream."""
 
 
 class Presence:
     """The connected clients by project, and the choice of one for the next execution.
 
-    A client with an id comes before an anonymous stream; among equals, the one connected longest. Only clients of this
-    process are known here.
+    A client with an id comes before an anonymous stream; among equals, the one connected longest. Those of other
+    servers are put in place by `Neighbours`.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, server_id: str = "") -> None:
         self._clock = clock
+        self._server_id = server_id
         self._began = clock()
         self._changed_at: dict[str, float] = {}
-        """Time each client last connected or left."""
-        self._clients: dict[str, dict[int, ConnectedClient]] = {}
+        """Time each client connected or left; the earliest one that `on_the_move` still counts."""
+        self._clients: dict[str, dict[Stream, ConnectedClient]] = {}
+        self._left_at: dict[str, float] = {}
+        """When the last client of each project left, of those that may return."""
+        self._returning: dict[str, asyncio.Event] = {}
         self._next = 0
-        self.on_leave: Callable[[ConnectedClient], None] | None = None
-        """Called for each stream that has closed."""
-        self.on_change: Callable[[ConnectedClient, bool], None] | None = None
-        """Called for each client with an id when one of its streams connects (True) or leaves (False)."""
+        self.on_leave: Callable[[], None] | None = None
+        """Called when streams have closed, here or elsewhere."""
+        self.on_arrival: Callable[[], None] | None = None
+        """Called when clients have connected to other servers."""
+        self.on_change: Callable[[str, bool], None] | None = None
+        """Called with a project of which people have to hear from us that its clients came (True) or left (False)."""
+        self.on_news: Callable[[str], None] | None = None
+        """Called with a project whose clients at other servers changed, of which those tell people."""
+        self.on_stream: Callable[[int, ConnectedClient, bool], None] | None = None
+        """Called with each stream of this server that opens (True) or closes (False)."""
 
     def connect(self, client: ConnectedClient) -> Callable[[], None]:
         """Add a client until the returned function is called. A client connected twice stays until both are gone."""
         self._next += 1
-        key = self._next
-        self._clients.setdefault(client.project_id, {})[key] = client
-        self._changed_at[client.client_id] = self._clock()
-        self._notify(client, came=True)
+        number, project_id = self._next, client.project_id
+        stream = (self._server_id, number)
+        client = replace(client, since=now())
+        self._clients.setdefault(project_id, {})[stream] = client
+        self._returned(project_id)
+        self._moved(client.client_id)
+        self._notify(number, client, came=True)
 
         def leave() -> None:
-            here = self._clients.get(client.project_id)
+            here = self._clients.get(project_id)
             if here is not None:
-                here.pop(key, None)
-                self._changed_at[client.client_id] = self._clock()
+                here.pop(stream, None)
+                self._moved(client.client_id)
                 if not here:
-                    del self._clients[client.project_id]
+                    self._emptied(project_id)
                 if self.on_leave is not None:
-                    self.on_leave(client)
-                self._notify(client, came=False)
+                    self.on_leave()
+                self._notify(number, client, came=False)
 
         return leave
 
-    def _notify(self, client: ConnectedClient, *, came: bool) -> None:
+    def place(self, project_id: str, elsewhere: Mapping[Stream, ConnectedClient]) -> None:
+        """Put the clients that other servers have of a project in the place of those known so far."""
+        before = self._clients.get(project_id, {})
+        own = {stream: client for stream, client in before.items() if stream[0] == self._server_id}
+        after = {**own, **elsewhere}
+        # The same order at each server, so that all choose the same client.
+        after = dict(sorted(after.items(), key=lambda item: (item[1].since, item[0])))
+        came, left = after.keys() - before.keys(), before.keys() - after.keys()
+        if not came and not left:
+            return
+        for client in (*(after[stream] for stream in came), *(before[stream] for stream in left)):
+            self._moved(client.client_id)
+        if after:
+            self._clients[project_id] = after
+            self._returned(project_id)
+        else:
+            self._emptied(project_id)
+        for happened, hook in ((came, self.on_arrival), (left, self.on_leave)):
+            if happened and hook is not None:
+                hook()
+        if self.on_news is not None:
+            self.on_news(project_id)
+
+    def _emptied(self, project_id: str) -> None:
+        del self._clients[project_id]
+        now = self._clock()
+        self._left_at = {each: at for each, at in self._left_at.items() if at > now - RETURN_SECONDS}
+        self._left_at[project_id] = now
+
+    def _returned(self, project_id: str) -> None:
+        self._left_at.pop(project_id, None)
+        if (waiting := self._returning.pop(project_id, None)) is not None:
+            waiting.set()
+
+    async def until_returned(self, project_id: str) -> None:
+        """Wait for a client, if the last one left just now: it goes from a server that stops to another."""
+        seconds = self._left_at.get(project_id, float("-inf")) + RETURN_SECONDS - self._clock()
+        if seconds > 0:
+            waiting = self._returning.setdefault(project_id, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await waiting.wait()
+
+    def streams(self) -> dict[str, dict[int, ConnectedClient]]:
+        """All streams by server and number."""
+        found: dict[str, dict[int, ConnectedClient]] = {}
+        for here in self._clients.values():
+            for (server_id, number), client in here.items():
+                found.setdefault(server_id, {})[number] = client
+        return found
+
+    def elsewhere(self) -> set[str]:
+        """Projects with clients at other servers."""
+        own = self._server_id
+        return {project_id for project_id, here in self._clients.items() if any(each[0] != own for each in here)}
+
+    def _moved(self, client_id: str) -> None:
+        # An earlier time stays: a client that comes and goes would else be on the move for ever.
+        self._changed_at.setdefault(client_id, self._clock())
+
+    def _notify(self, number: int, client: ConnectedClient, *, came: bool) -> None:
+        if self.on_stream is not None:
+            self.on_stream(number, client, came)
         if self.on_change is not None and client.declared:
-            self.on_change(client, came)
+            self.on_change(client.project_id, came)
 
     def choose(self, project_id: str) -> ConnectedClient | None:
         """Return the client that should execute, or None if there is none."""
@@ -116,6 +212,10 @@ class Presence:
     def looking(self, project_id: str) -> frozenset[str]:
         """Return the ids of a project's clients that answer inspection requests."""
         return frozenset(client.client_id for client in self.clients(project_id) if client.looks)
+
+    def has_other(self, project_id: str, client_id: str, generation: Generation) -> bool:
+        """True if another generation of this client is connected."""
+        return any(is_other(client, client_id, generation) for client in self.clients(project_id))
 
     def clients(self, project_id: str) -> list[ConnectedClient]:
         return list(self._clients.get(project_id, {}).values())
@@ -181,6 +281,7 @@ class _Declared:
 
     gate: Gate
     unable: Mapping[str, str]
+    read_at: float = field(default_factory=time.monotonic)
 
 
 class Machines:
@@ -230,7 +331,7 @@ class Machines:
     async def _declared_by(self, project_id: str, client_id: str | None) -> _Declared:
         key = (project_id, client_id)
         known = self._kept.get(key)
-        if known is not None:
+        if known is not None and time.monotonic() - known.read_at < LOOK_AGAIN_SECONDS:
             return known
         if project_id not in self._heard:
             self._heard[project_id] = 0

@@ -1,4 +1,5 @@
-"""Observer: turns commits of the record into spans and metrics. It exists only while telemetry is on.
+"""Observer: turns commits of the record into spans and metrics. It exists only while somebody
+looks: telemetry is on, or `/metrics` was read.
 
 It hears every commit and nothing else, so it sees each end exactly once, whatever caused it: a result, a decision, a
 deadline, a cancellation. A span that outlasted a restart is made at its end, from the times in the row. It never

@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 
 from byleave.client.api import ServerApi
-from byleave.client.prompts import everything_of, quoted
+from byleave.client.prompts import quoted
+from byleave.gate import MASK_PREFIX
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
 from byleave.protocol.wire import moment, now
@@ -63,7 +64,7 @@ async def _decide(
                 say(line)
         body = ConfirmBody(decision="rejected", reason=reason)
         if approve:
-            body = ConfirmBody(decision="approved", digest=request.digest)
+            body = ConfirmBody(decision="approved", digest=request.digest, calls=max(1, len(request.tool_ids)))
         answer = await api.confirm(approval_id, body)
     if as_json:
         put_json(answer.model_dump(mode="json"))
@@ -93,23 +94,31 @@ def approvals(context: typer.Context, server: Server = None, as_json: AsJson = F
 
 
 @in_loop(app)
-async def show(approval_id: ApprovalId, server: Server = None, as_json: AsJson = False) -> None:
+async def show(
+    approval_id: ApprovalId,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Also what is masked.")] = False,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
     """Show all of what waits, also what it would run.
 
     \b
     Example:
       byleave approvals show appr_1
+      byleave approvals show appr_1 --reveal
     """
     set_up_logging(logging.WARNING)
     async with find_server(server).api() as api:
         request = await _waiting(api, approval_id)
-        whole = await api.whole_call(approval_id)
+        whole = await api.whole_call(approval_id, reveal=reveal)
     if as_json:
         put_json({**request.model_dump(mode="json"), "whole": whole.text})
         return
     for line in _approval_lines(request):
         put(line)
-    put(quoted(everything_of(request.inspection, whole.text)))
+    put(quoted(whole.text))
+    if MASK_PREFIX in whole.text and not reveal:
+        say(f"See what is masked with `byleave approvals show {shown(request.id)} --reveal`.")
 
 
 @in_loop(app)

@@ -1,12 +1,13 @@
 """`byleave connect`: this machine, connected to a project of a server.
 
-It asks on a terminal; without one it quietly executes what others approved, and logs to stderr. A server that is
+It asks on a terminal; without one it quietly executes what others approved, and logs to stderr. A server that stays
 unreachable at the start is an error (exit code 3), unless `--wait` is given; later it reconnects by itself. With
 `--stdio` an editor drives it (`client.engine`).
 """
 
 import asyncio
 import logging
+import math
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,9 @@ from .options import AsJson, ProjectId, Server, Verbose, WorkspaceDir, new_app
 from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
 from .process import existing_directory, in_loop, on_stop, read_settings, run_long, set_up_logging, until_stopped
 from .screen import put_json, say
+
+FIRST_CONTACT_SECONDS = 10.0
+"""How long a server may be away at the start: one that restarts, or whose proxy has none to turn to for a moment."""
 
 app = new_app()
 
@@ -54,7 +58,12 @@ async def _serve(server: KnownServer, project_id: str | None, workspace: Path, *
 async def _first_contact(
     api: ServerApi, server: KnownServer, project_id: str | None, workspace: Path, *, wait: bool
 ) -> str:
-    """Find the project, and so check that the server is there and accepts the token."""
+    """Find the project, and so check that the server is there and accepts the token.
+
+    A server that is away is tried again for a while, or with `wait` until it answers; a wrong address is told at once.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = math.inf if wait else loop.time() + FIRST_CONTACT_SECONDS
     failures = 0
     while True:
         try:
@@ -72,12 +81,12 @@ async def _first_contact(
                 raise
             return project_id  # a token that may only execute cannot list projects
         except UnreachableError as error:
-            if not wait:
+            if loop.time() >= give_up or not (wait or error.passing):
                 raise
             if failures == 0:
-                say(f"{error.message} Trying again until it answers.")
+                say(f"{error.message} Trying again {'until it answers' if wait else 'for a moment'}.")
             failures += 1
-            await asyncio.sleep(pause(failures, 0.2, 5.0))
+            await asyncio.sleep(min(pause(failures, 0.2, 5.0), give_up - loop.time()))
 
 
 async def _announce(connection: ClientConnection, *, as_json: bool) -> None:
@@ -119,8 +128,8 @@ async def connect(
     Executes what was approved, inside one directory, until Ctrl-C. The token comes from BYLEAVE_TOKEN or from `byleave
     token --save`. On a terminal it asks you; without one it executes quietly what was approved elsewhere and logs to
     stderr. Without --project it takes the directory's own project, or your only one, or makes one. A server that
-    cannot be reached at the start ends it with exit code 3. With --stdio an editor starts it and says all of this over
-    stdin (docs/engine.md).
+    stays unreachable for ten seconds at the start ends it with exit code 3. With --stdio an editor starts it and says
+    all of this over stdin (docs/engine.md).
 
     \b
     Example:

@@ -60,7 +60,7 @@ COMMANDS = {
     "policy": Listed("Show the rules that hold here, or check a file of rules."),
     "trust": Listed("Let a project's own rules loosen."),
     "audit": Listed("Prove that the record is whole.", "server"),
-    "db": Listed("Remove old calls from the record.", "server"),
+    "db": Listed("Prune, migrate or copy the record.", "server"),
     "doctor": Listed("Check the sandbox, programs, rules, server and clock."),
     "mcp": Listed("Offer the tools to an MCP host, on stdin and stdout.", "mcp"),
     "acp": Listed("Be the agent of an editor that speaks ACP.", "acp"),

@@ -79,7 +79,7 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
             token = issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS)
             note = Note(server_url=listening.url, token=token)
             ends.enter_context(leave_note(settings.home, note))
-            link = f"{listening.url}/signin?code={quote(listening.parts.sign_in.new_code(user))}"
+            link = f"{listening.url}/signin?code={quote(await listening.parts.sign_in.new_code(user))}"
         known_server = KnownServer(note.server_url, note.token, settings.home, UP)
         api = await ends.enter_async_context(known_server.api())
         project = await own_project(api, known_server, workspace)

@@ -12,7 +12,10 @@ never yields half an event. Parsing is linear in the bytes received, and an over
 and event contents are never logged.
 """
 
+import asyncio
 import io
+import random
+import re
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -71,6 +74,7 @@ from byleave.protocol.executions import (
     ResultAck,
     ToolResponse,
 )
+from byleave.protocol.generation import GENERATION, Generation
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
 from byleave.protocol.overview import PolicyDeclaration
 from byleave.protocol.sign_in import SignInLink
@@ -241,6 +245,13 @@ class FeedStream:
             return None
 
 
+def _pause_asked_for(response: aiohttp.ClientResponse) -> float | None:
+    """Seconds to wait before a request that was one too many is sent again: nothing of it was done. None for others."""
+    seconds = response.headers.get("Retry-After", "")
+    # With jitter, so that those refused together do not come back together.
+    return int(seconds) * random.uniform(1.0, 1.5) if response.status == 429 and SECONDS.fullmatch(seconds) else None  # noqa: S311 - no secret
+
+
 def server_date(response: aiohttp.ClientResponse) -> datetime | None:
     """Return the server's time from the response's Date header."""
     header = response.headers.get("Date")
@@ -251,6 +262,9 @@ def server_date(response: aiohttp.ClientResponse) -> datetime | None:
 
 
 ANSWER_SECONDS = 60.0
+TURN_SECONDS = 10.0
+"""Longest time a request is held back because the server had too many (429); then the caller decides."""
+SECONDS = re.compile(r"[0-9]{1,4}")
 SLOWEST_LINE = 8 * 1024
 """Bytes a second of the slowest line that still delivers; the server waits as long."""
 REPORT_SECONDS = 10.0
@@ -269,7 +283,15 @@ Answer = TypeVar("Answer", bound=BaseModel)
 class ServerApi:
     """A user's view of a server."""
 
-    def __init__(self, server_url: str, token: str, *, client_id: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        server_url: str,
+        token: str,
+        *,
+        client_id: str | None = None,
+        key: str | None = None,
+        generation: Generation | None = None,
+    ) -> None:
         self.server_url = server_url.rstrip("/")
         url = URL(self.server_url)
         if url.scheme not in ("http", "https") or not url.host or url.user or url.query_string or url.fragment:
@@ -288,6 +310,8 @@ class ServerApi:
             self._headers["Byleave-Client"] = client_id
         if key is not None:
             self._headers["Byleave-Client-Key"] = key
+        if generation is not None:
+            self._headers[GENERATION] = str(generation)
         self._session: aiohttp.ClientSession | None = None
         self.met = False
         """True once a Byleave server has answered at this address."""
@@ -484,10 +508,17 @@ class ServerApi:
     async def _send(
         self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
     ) -> bytes:
-        async with self._open(method, path, query, data, seconds) as response:
-            if response.status >= 300:
-                raise await self.problem(response, len(data or b""))
-            return await response.read()
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + TURN_SECONDS
+        while True:
+            async with self._open(method, path, query, data, seconds) as response:
+                if response.status < 300:
+                    return await response.read()
+                pause = _pause_asked_for(response)
+                error = await self.problem(response, len(data or b""))
+            if pause is None or loop.time() + pause > give_up:
+                raise error
+            await asyncio.sleep(pause)
 
     async def ask(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes, datetime | None]:
         """Send one raw request; return the status, the body and the server's time."""
@@ -530,6 +561,7 @@ class ServerApi:
             raise UnreachableError(
                 f"The server at {self.server_url} answered something that is not a {answer.__name__}.",
                 hint="is it a Byleave server of the same version?",
+                passing=self.met,
             ) from error
         self.met = True
         return value
@@ -556,10 +588,13 @@ class ServerApi:
         self._loopback.lost()
         log.debug("no answer", server=self.server_url, error=type(error).__name__)
         if isinstance(error, aiohttp.ClientSSLError):
-            return UnreachableError(f"The server at {self.server_url} has no certificate this machine trusts.")
+            return UnreachableError(
+                f"The server at {self.server_url} has no certificate this machine trusts.", passing=self.met
+            )
         return UnreachableError(
             f"Cannot reach the server at {self.server_url}.",
             hint="is it running? start it with `byleave serve`, or say where it is with --server",
+            passing=self.met or not isinstance(error, aiohttp.ClientConnectorDNSError),
         )
 
     async def problem(self, response: aiohttp.ClientResponse, sent: int = 0) -> ByleaveError:
@@ -585,6 +620,7 @@ class ServerApi:
         return UnreachableError(
             f"A program in front of the server answered {status}.",
             hint="is the server running, and is this its address?",
+            passing=self.met,
         )
 
 

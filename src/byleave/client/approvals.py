@@ -9,7 +9,7 @@ Nothing here draws: an unattended client never loads terminal code (`prompts`).
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -139,8 +139,15 @@ class ApprovalDesk:
         return list(self._over)
 
     def request(self, event: ApprovalRequested, *, server_ahead: float = 0.0) -> None:
-        """Add a question, unless it is known already."""
-        if event.approval_id in self._pending or any(past.approval_id == event.approval_id for past in self._over):
+        """Add a question, unless it is known already. If more calls wait for a known one, that is shown before the next
+        answer to it."""
+        known = self._pending.get(event.approval_id)
+        if known is not None:
+            if event.calls > known.event.calls:
+                known.event = event
+                known.question = known.question if known.asked else replace(known.question, event=event)
+            return
+        if any(past.approval_id == event.approval_id for past in self._over):
             return
         seconds = self._seconds(event, server_ahead)
         loop = asyncio.get_running_loop()
@@ -342,6 +349,7 @@ class ApprovalDesk:
 
     def _ask_again(self, waiting: PendingApproval, error: ByleaveError) -> None:
         self._say(f"Your answer was not taken: {error}")
+        waiting.question = replace(waiting.question, event=waiting.event)
         waiting.asked = False
         self._ask_soon()
 
@@ -351,9 +359,15 @@ class ApprovalDesk:
         self._say(granted_sentence(answer.terms, len(decided.released)))
 
     async def _decide(self, waiting: PendingApproval) -> DecisionAnswer:
-        event, answer = waiting.event, waiting.answer
+        event, answer = waiting.question.event, waiting.answer
         if answer is not None and answer.allow:
-            body = ApproveBody(decision="approved", digest=event.digest, scope=answer.scope, terms=answer.terms)
+            body = ApproveBody(
+                decision="approved",
+                digest=event.digest,
+                calls=event.calls,
+                scope=answer.scope,
+                terms=answer.terms,
+            )
             return await self._link.approve(self._project_id, event.approval_id, body)
         reason = None if answer is None else answer.reason
         return await self._link.reject(self._project_id, event.approval_id, RejectBody(reason=reason))
@@ -381,6 +395,7 @@ def _as_event(request: ApprovalRequest) -> ApprovalRequested:
         agent_id=request.agent_id,
         inspection=request.inspection,
         suggestions=request.suggestions,
+        calls=max(1, len(request.tool_ids)),
     )
 
 

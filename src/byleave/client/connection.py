@@ -2,7 +2,8 @@
 
 On each connection it declares this machine's rules, sends undelivered results, and takes the pending questions from
 the server's list. If the server itself rejects the token, finds a scope missing or does not know the project, the
-connection ends with a clear error, because a retry would not help. Everything else is retried, with growing pauses.
+connection ends with a clear error, because a retry would not help; so it does when another client with the same
+identity has connected since, and then the next start is a new client. Everything else is retried, with growing pauses.
 """
 
 import asyncio
@@ -15,7 +16,13 @@ from typing import Any, Self
 from byleave.descriptors import raise_limit
 from byleave.policy_files import LoadedPolicy, load_policy, machine_gate
 from byleave.protocol.changes import UndoPlan
-from byleave.protocol.errors import ByleaveError, ConfigurationError, NotFound, UnreachableError
+from byleave.protocol.errors import (
+    ByleaveError,
+    ConfigurationError,
+    ConflictError,
+    NotFound,
+    UnreachableError,
+)
 from byleave.protocol.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -26,6 +33,7 @@ from byleave.protocol.events import (
     ResultAcknowledged,
     UndoRequested,
 )
+from byleave.protocol.generation import SUPERSEDED
 from byleave.protocol.overview import PolicyDeclaration
 from byleave.settings import ClientSettings
 from byleave.workspace.workspace import Workspace
@@ -33,7 +41,7 @@ from byleave.workspace.workspace import Workspace
 from .api import Frame, ServerApi
 from .approvals import ApprovalPrompt
 from .handler import ExecutionObserver, ToolHandler
-from .identity import TOKEN_HINT, client_directory, load_token, open_identity
+from .identity import TOKEN_HINT, client_directory, forget_identity, load_token, open_identity
 from .journal import Journal
 from .log import log
 from .tasks import cancel, pause
@@ -111,6 +119,14 @@ class ClientConnection:
             except UnreachableError as error:
                 log.warning("not connected", error=error.message)
                 self._tell(error)
+            except ConflictError as error:
+                if error.state != SUPERSEDED:
+                    raise
+                # Not to come back with it: two that start by themselves would take it from each other for ever.
+                forget_identity(self.journal.directory)
+                raise ConfigurationError(
+                    error.message, hint="start it again: it then comes as a new client, and both can be connected"
+                ) from error
             finally:
                 self.connected.clear()
             if loop.time() - began > GOOD_SECONDS:
@@ -237,7 +253,13 @@ def connect_client(
     journal = Journal(client_directory(settings.home, settings.server_url, project_id, Path(workspace_dir).resolve()))
     try:
         identity = open_identity(journal.directory)
-        api = ServerApi(settings.server_url, token, client_id=identity.client_id, key=identity.key)
+        api = ServerApi(
+            settings.server_url,
+            token,
+            client_id=identity.client_id,
+            key=identity.key,
+            generation=journal.generation,
+        )
         workspace = Workspace(workspace_dir, settings)
     except BaseException:
         journal.close()

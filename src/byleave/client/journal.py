@@ -5,7 +5,8 @@ that line: a result may hold secrets, so it is kept no longer than needed. After
 becomes a report that says so (never a second run), and `done` without `accepted` is sent again. One process owns a
 journal. If a line cannot be written, nothing is executed. Each line has a checksum; if one cannot be read, or the
 journal or its first line is missing, calls that ran may be unknown, so the client takes a new identity: the server
-never signals the old one's calls to it.
+never signals the old one's calls to it. Each opening is another generation, counted in the first line: a journal
+that was copied or restored cannot pass for the newest.
 """
 
 import asyncio
@@ -15,12 +16,14 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from byleave.protocol.errors import ConfigurationError, MachineError
 from byleave.protocol.executions import FailedReport
+from byleave.protocol.generation import Generation
 from byleave.protocol.states import ErrorType
 from byleave.protocol.wire import now
 
@@ -59,6 +62,7 @@ class Journal:
         private_directory(directory)
         private_directory(self._spool)
         self._lock = _lock(directory / "lock")
+        self._openings = 0
         self._acting: dict[str, bytes] = {}
         self._unsent: dict[str, Unsent] = {}
         self._seen: dict[str, None] = {}
@@ -71,6 +75,8 @@ class Journal:
         """True if the directory entry of the current file is synced, and so survives a power cut."""
         try:
             self._load()
+            self._openings += 1
+            self.generation = Generation(self._openings, secrets.token_hex(16))
             self._compact()
         except BaseException:
             if self._file >= 0:
@@ -224,7 +230,8 @@ class Journal:
         """
         self._forget()
         draft = self._path.with_suffix(".draft")
-        content = bytearray(b"".join([_line(step="seen", tool_ids=list(self._seen)), *self._acting.values()]))
+        first = _line(step="seen", generation=self._openings, tool_ids=list(self._seen))
+        content = bytearray(b"".join([first, *self._acting.values()]))
         unsent: dict[str, Unsent] = {}
         for tool_id, report in self._unsent.items():
             line = _done_line(tool_id, report)
@@ -302,6 +309,7 @@ class Journal:
         step = entry["step"]
         if step == "seen":
             self._seen.update(dict.fromkeys(entry["tool_ids"]))
+            self._openings = entry.get("generation", 0)  # earlier versions counted none
             return
         tool_id: str = entry["tool_id"]
         self._seen[tool_id] = None
@@ -331,6 +339,7 @@ def _entry(line: bytes, *, checked: bool) -> dict[str, Any] | None:
         match value:
             case {"step": "seen", "tool_ids": [*tool_ids]}:
                 whole = all(isinstance(tool_id, str) for tool_id in tool_ids)
+                whole = whole and isinstance(value.get("generation", 0), int)
             case {"step": "done", "tool_id": str(), "report": {}} | {"step": "done", "tool_id": str(), "spool": str()}:
                 whole = True
             case {"step": "acting" | "accepted", "tool_id": str()}:

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from byleave.gate import MASK_PREFIX, safe_text
 from byleave.gate.policy.grants import problem_with, text_of, widest_of
+from byleave.gate.text.render import file_lines
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError
@@ -168,6 +169,8 @@ def question_lines(
     yield Text("  network: it may use the network" if event.network else "  network: none")
     if event.agent_id is not None:
         yield Text(f"  agent: {safe_text(event.agent_id)}")
+    if event.calls > 1:
+        yield Text(f"  {event.calls} identical calls wait for this one answer")
     yield Text(f"  time left: {clock(seconds)}")
 
 
@@ -220,16 +223,6 @@ def preview_lines(preview: GrantPreview) -> Iterator[Text]:
     yield Text.assemble(("  so far: ", "dim"), safe_text(preview.sentence))
     for call in preview.refused:
         yield Text.assemble(("    you refused: ", "yellow"), safe_text(call.description))
-
-
-def everything_of(inspection: Inspection | None, whole: str) -> str:
-    """Return the whole call and all known files it would run. Not yet safe to print."""
-    parts = [whole]
-    for file in inspection.files if inspection is not None else ():
-        parts.append(f"\n'{file.path}' (sha256 {file.sha256}):\n{file.text or file.note or '(no text)'}")
-        if file.shortened and file.role is SeenRole.RUNS:
-            parts.append("(only its beginning is here: the whole file is on the machine)")
-    return "\n".join(parts)
 
 
 def rows(text: str, width: int) -> list[str]:
@@ -502,6 +495,8 @@ class _Dialog:
         always = event.risk_level is RiskLevel.HIGH or any(finding.always_asks for finding in event.findings)
         self._similar_offered = in_session and not always and bool(event.suggestions)
         self._all_offered = in_session
+        files = () if event.inspection is None else event.inspection.files
+        self._masked = MASK_PREFIX in str((event.tool_params, *(file.text for file in files)))
 
     async def answer(self) -> Answer:
         while True:
@@ -514,7 +509,7 @@ class _Dialog:
     def _menu(self) -> str:
         similar = ", s to allow similar calls" if self._similar_offered else ""
         everything = ", a to allow everything in this session" if self._all_offered else ""
-        masked = ", m to see what is masked" if MASK_PREFIX in str(self._event.tool_params) else ""
+        masked = ", m to see what is masked" if self._masked else ""
         return f"Type y to allow once, n to deny{similar}{everything}, v to see all of it{masked}: "
 
     async def _parse(self, word: str, rest: str) -> Answer | None:
@@ -631,16 +626,18 @@ class _Dialog:
 
     async def _show_all(self, *, reveal: bool) -> None:
         """Show the whole call, a screen at a time; with `reveal`, unmasked."""
-        whole = self._event.description
+        known = () if self._event.inspection is None else self._event.inspection.files
+        whole = "\n".join([self._event.description, *file_lines(known)])
         try:
             if self._question.whole is not None:
                 whole = await self._prompt.unless_closed(self._question, self._question.whole(reveal))
         except ByleaveError as error:
             self._prompt.say(f"The server cannot show more: {error.message}")
+        self._masked = self._masked or MASK_PREFIX in whole
         width, height = self._prompt.size
         screens = max(5, height - 2)
         # Content may be 100 MB: rendered in a thread.
-        laying_out = asyncio.to_thread(rows, everything_of(self._event.inspection, whole), width)
+        laying_out = asyncio.to_thread(rows, whole, width)
         lines = await self._prompt.unless_closed(self._question, laying_out)
         for start in range(0, len(lines), screens):
             self._prompt.show([Text(line) for line in lines[start : start + screens]])

@@ -44,7 +44,7 @@ class SeenFile(WireModel):
     size: StrictInt | None = Field(default=None, ge=0)
     modified_at: Timestamp | None = None
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
-    """Content that will run, or its beginning; or all content that will be replaced. Secrets are masked."""
+    """Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets."""
     shortened: StrictBool = False
     """The text is incomplete. A long file that would be replaced has none: see `GET /my/approvals/{id}/change`."""
     note: Annotated[str, StringConstraints(max_length=400)] | None = None
@@ -147,7 +147,7 @@ class WholeCall(WireModel):
 
     approval_id: str
     text: str
-    """The complete call, secrets masked, safe to print."""
+    """The complete call and the files it would run, secrets masked unless revealed, safe to print."""
 
 
 class ApproveBody(WireModel):
@@ -159,6 +159,8 @@ class ApproveBody(WireModel):
     """Rule, expiry and number of uses, for a scope wider than this call."""
     digest: str | None = Field(default=None, max_length=64)
     """Digest that was shown; if given, it must match the pending one."""
+    calls: StrictInt = Field(default=1, ge=1)
+    """Number of waiting calls that was shown: if more wait now, nothing is approved."""
 
 
 class RejectBody(WireModel):
@@ -175,6 +177,8 @@ class ConfirmBody(WireModel):
     scope: ApprovalScope = ApprovalScope.ONCE
     terms: GrantTerms | None = None
     digest: str | None = Field(default=None, max_length=64)
+    calls: StrictInt = Field(default=1, ge=1)
+    """Number of waiting calls that was shown: if more wait now, nothing is approved."""
 
 
 class DecisionAnswer(WireModel):

@@ -120,7 +120,10 @@ class SignedOut(ConfigurationError):
 
 
 class UnreachableError(ByleaveError):
-    pass
+    def __init__(self, message: str, *, hint: str | None = None, passing: bool = True) -> None:
+        super().__init__(message, hint=hint)
+        self.passing = passing
+        """False if the address is more likely wrong than the server away for a moment."""
 
 
 def refusal_of_system(error: OSError) -> ConfigurationError:

@@ -47,6 +47,8 @@ class ApprovalRequested(Event):
     agent_id: str | None
     inspection: Inspection | None = None
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
+    calls: int = 1
+    """Calls that wait for the answer. Sent again, with the new call's `tool_id`, when an identical call joins."""
 
 
 class ApprovalDecided(Event):

@@ -172,7 +172,7 @@ class OutputChunk(WireModel):
 
     stream: Literal["stdout", "stderr"]
     text: str = Field(max_length=65536)
-    sequence: StrictInt = Field(ge=0, le=2**31)
+    sequence: StrictInt = Field(ge=0, lt=2**31 - 1)
     """Counts up from 0 for each execution; a repeated number is dropped."""
 
 
@@ -227,9 +227,18 @@ def key_scope(user_id: str, project_id: str, session_id: str, agent_id: str | No
     return f"{where}/{agent_name(agent_id) or f'-{agent_id}'}"
 
 
-def id_of_call(scope: str, key: str) -> str:
-    """Return the id of the call with this key in this run or `key_scope`."""
-    return f"exec_{uuid.uuid5(CALLS, f'{scope}/{key}').hex}"
+def id_of_call(scope: str, key: str, group: str | None = None) -> str:
+    """Return the id of the call with this key in this run or `key_scope`; the ids of a group begin alike."""
+    digits = uuid.uuid5(CALLS, f"{scope}/{key}").hex
+    return f"exec_{digits}" if group is None else group_prefix(scope, group) + digits[GROUP_DIGITS:]
+
+
+GROUP_DIGITS = 16
+
+
+def group_prefix(scope: str, group: str) -> str:
+    """Return what the ids of a group's calls begin with."""
+    return f"exec_{uuid.uuid5(CALLS, f'{scope}/{group}').hex[:GROUP_DIGITS]}"
 
 
 def has_ended(response: ToolResponse) -> bool:

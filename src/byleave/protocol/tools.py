@@ -184,6 +184,8 @@ class SearchFilesResult(ToolResult):
     """Number of matches returned."""
     truncated: bool = False
     """True if there are more: the search stops at `max_results`."""
+    warnings: list[str] = Field(default_factory=list)
+    """Notes, for example which files were left out because of their names."""
 
 
 class WebHit(WireModel):

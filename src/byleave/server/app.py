@@ -150,7 +150,7 @@ def _add_errors(path: str, operation: JsonObject) -> None:
     """Add the errors that follow from an operation's parameters; it names the others itself."""
     found: set[int] = {421, 500}
     if operation["security"]:
-        found |= {401, 403}
+        found |= {401, 403, 429}
     if "{project_id}" in path:
         found.add(404)
     if any(one["in"] != "path" for one in operation.setdefault("parameters", [])):

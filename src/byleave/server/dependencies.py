@@ -24,6 +24,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from byleave.protocol.errors import NotFound, RefusedError
+from byleave.protocol.generation import GENERATION, Generation
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 
@@ -41,6 +42,13 @@ CLIENT_KEY_HEADER = {
     "in": "header",
     "required": False,
     "description": "What a client made at random at first contact: whoever does not send it is another from then on.",
+    "schema": {"type": "string"},
+}
+GENERATION_HEADER = {
+    "name": GENERATION,
+    "in": "header",
+    "required": False,
+    "description": "The number of the client's start, and a random name of it: `7-` and 32 hexadecimal digits.",
     "schema": {"type": "string"},
 }
 
@@ -75,6 +83,11 @@ class Allow:
             principal.require(choice)
         if Scope.EXECUTE in self.scopes and (key := request.headers.get(CLIENT_KEY)):
             principal = replace(principal, client_key=hashlib.sha256(key.encode()).hexdigest())
+        if Scope.EXECUTE in self.scopes and (text := request.headers.get(GENERATION)):
+            generation = Generation.parse(text)
+            if generation is None:
+                raise WrongForm(f"The header {GENERATION} has another form.", hint="Send it as `7-` and 32 hex digits.")
+            principal = replace(principal, client_generation=generation)
         return principal
 
     @property
@@ -122,12 +135,22 @@ async def check_project(parts: Services, principal: Principal, project_id: str |
 
 
 async def check_client(parts: Services, principal: Principal, project_id: str, client_id: str, *, joins: bool) -> None:
-    """Refuse a client whose key or token is not the one it is known by since first contact.
+    """Refuse a client whose key or token is not the one it is known by since first contact, or that is a copy.
 
-    With `joins`, a token is added to those of a client without a key.
+    `joins`: it opens a stream. A token is then added to those of a client without a key, and a later start of it
+    takes the place of the one before.
     """
-    known, key = parts.store.machines, principal.client_key
-    if not await known.connected(project_id, client_id, token=principal.token, key=key, joins=joins):
+    key, generation = principal.client_key, principal.client_generation
+    known = await parts.store.machines.connected(
+        project_id,
+        client_id,
+        token=principal.token,
+        key=key,
+        joins=joins,
+        generation=generation,
+        displaces=generation is not None and parts.presence.has_other(project_id, client_id, generation),
+    )
+    if not known:
         raise RefusedError(
             f"The client {client_id!r} is another: this is not the key or token it is known by.",
             hint=f"Send its key in the header {CLIENT_KEY}, with a token it has used; or come with a new client id.",
@@ -142,13 +165,13 @@ async def from_a_program(request: Request) -> None:
 async def from_our_page(request: Request) -> None:
     """Refuse requests from other pages: they would set or clear our page's cookie."""
     headers: Headers = request.scope["byleave.headers"]
-    check_same_origin(headers, request.method, headers.get(b"host", ""))
+    check_same_origin(headers, request.method, headers.get(b"host", ""), request.url.scheme)
 
 
 async def from_our_form(request: Request) -> None:
     """As `from_our_page`, for a button on one of our pages, which posts a form."""
     headers: Headers = request.scope["byleave.headers"]
-    check_same_origin(headers, request.method, headers.get(b"host", ""), needs_json=False)
+    check_same_origin(headers, request.method, headers.get(b"host", ""), request.url.scheme, needs_json=False)
 
 
 def _flag(value: object) -> object:
@@ -192,7 +215,7 @@ class StrictRoute(APIRoute):
         self.allow = allow
         described: dict[str, Any] = {"security": [] if allow is None else allow.security}
         if allow is not None and allow.lets_clients_in and "{project_id}" in path:
-            described["parameters"] = [CLIENT_KEY_HEADER]
+            described["parameters"] = [CLIENT_KEY_HEADER, GENERATION_HEADER]
         self.openapi_extra = {**described, **(self.openapi_extra or {})}
 
     def build(self) -> None:
@@ -272,10 +295,10 @@ class HotRoute(StrictRoute):
         return values
 
 
-async def strict_body(request: Request) -> bytes:
-    """The bytes of a body that a library parses, once they have passed our own checks."""
+async def strict_body(request: Request) -> tuple[bytes, Any]:
+    """The bytes of a body that a library parses, once they have passed our own checks, and their value."""
     body: RequestBody = _as_json(request.scope)["byleave.body"]
-    return (await body.parse())[0]
+    return await body.parse()
 
 
 def _as_json(scope: Any) -> Any:

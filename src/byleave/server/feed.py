@@ -3,7 +3,7 @@
 A stream replays from its reader's position and continues live, without gaps or repeats: hints bring events early, the
 store is the truth. A slow reader costs a bounded buffer; beyond it the stream drops the buffer and reads the store
 again at the reader's pace. It never sends events for another client, and none after the token or cookie that opened
-it has ended.
+it has ended. A client's stream ends when a later generation of it connects, whose own opens only then.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from byleave.bus import Bus
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import ConnectedClient, Presence
+from byleave.calls.neighbours import Neighbours
 from byleave.protocol.events import FeedGap
 from byleave.protocol.overview import Machine
 from byleave.protocol.wire import now
@@ -40,8 +41,6 @@ LOOK_AGAIN_SECONDS = 5.0
 """Interval at which an idle stream reads the store, in case a hint got lost."""
 FIRST_BYTES = b"retry: 1000\n\n"
 BEAT = b": beat\n\n"
-STALLED_SECONDS = 60.0
-"""A reader that takes nothing for this long is dropped; it may come back with its Last-Event-ID."""
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"x-accel-buffering", b"no"),
@@ -72,17 +71,18 @@ class FeedStream:
         self,
         store: Store,
         project_id: str,
-        client_id: str | None,
+        client: ConnectedClient | None,
         heartbeat: float,
         wanted: Callable[[StoredEvent], bool] | None = None,
         told: Callable[[StoredEvent], StoredEvent] | None = None,
     ) -> None:
         self._store = store
         self._told = told
+        self._client = client
         self._wanted = wanted
         self.of_a_call = wanted is not None
         self._project_id = project_id
-        self._client_id = client_id
+        self._client_id = client.client_id if client is not None else None
         self._heartbeat = heartbeat
         self._sent = 0
         """Everything up to this number has been sent."""
@@ -135,7 +135,13 @@ class FeedStream:
             if self._buffer:
                 return self._drain()
             if self._behind:
-                found = await self._read_store()
+                try:
+                    found = await self._read_store()
+                except STORAGE_ERRORS as error:
+                    # Its reader comes back, and goes on behind what it has.
+                    log.warning("a stream ended without the record", project=self._project_id, error=str(error))
+                    self.close()
+                    break
                 if found:
                     return self._framed(found)
                 continue
@@ -175,6 +181,9 @@ class FeedStream:
 
     async def _read_store(self) -> list[StoredEvent]:
         self._news = False
+        if await self._is_superseded():
+            self.close()
+            return []
         begun = self._tail
         events, seen, more, oldest = await self._store.feed.after(
             self._project_id, begun, client_id=self._client_id, limit=PAGE_EVENTS
@@ -187,6 +196,16 @@ class FeedStream:
             gap = FeedGap(timestamp=now(), oldest=oldest)
             wanted.insert(0, StoredEvent(self._project_id, begun, gap.kind, None, None, gap.model_dump_json()))
         return wanted
+
+    async def _is_superseded(self) -> bool:
+        """True if a later generation of the client has connected."""
+        if self._client is None or self._client.generation is None:
+            return False
+        newest = await self._store.machines.generation(self._project_id, self._client.client_id)
+        if not self._client.generation.is_superseded_by(newest):
+            return False
+        log.warning("a client's state was copied or restored", project=self._project_id, client=self._client_id)
+        return True
 
     def _framed(self, events: Iterable[StoredEvent]) -> bytes:
         return _frames(events if self._told is None else map(self._told, events))
@@ -216,7 +235,7 @@ class FeedStream:
 class FeedResponse(Response):
     """Sends a stream until its reader goes away or the server closes it.
 
-    However it ends, its reader is removed from the connected ones.
+    `serving` drops a reader that takes too little. However it ends, its reader is removed from the connected ones.
     """
 
     def __init__(self, stream: FeedStream) -> None:
@@ -230,12 +249,9 @@ class FeedResponse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             chunk = FIRST_BYTES
             while chunk:
-                async with asyncio.timeout(STALLED_SECONDS):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 chunk = await stream.next()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except TimeoutError:
-            log.info("reader took nothing any more", seconds=STALLED_SECONDS)
         finally:
             stream.close()
             gone.cancel()
@@ -253,11 +269,18 @@ class StreamManager:
     """All streams of this server."""
 
     def __init__(
-        self, store: Store, bus: Bus, presence: Presence, executor: ToolExecutor, settings: ServerSettings
+        self,
+        store: Store,
+        bus: Bus,
+        presence: Presence,
+        neighbours: Neighbours,
+        executor: ToolExecutor,
+        settings: ServerSettings,
     ) -> None:
         self._store = store
         self._bus = bus
         self._presence = presence
+        self._neighbours = neighbours
         self._executor = executor
         self._heartbeat = settings.heartbeat_seconds
         self._streams: dict[str, set[FeedStream]] = {}
@@ -274,8 +297,7 @@ class StreamManager:
             raise TooMany(
                 f"You have {STREAMS_PER_USER} streams open already.", hint="Close one: a page, an editor, a client."
             )
-        client_id = reader.client.client_id if reader.client else None
-        stream = FeedStream(self._store, reader.project_id, client_id, self._heartbeat, reader.wanted, reader.told)
+        stream = FeedStream(self._store, reader.project_id, reader.client, self._heartbeat, reader.wanted, reader.told)
         stream.sign_ins, stream.good_until = sign_ins, good_until
         mine.add(stream)
         stream.on_close.append(lambda: self._forget(reader.user_id, stream))
@@ -285,8 +307,17 @@ class StreamManager:
             if stream.closed:
                 raise Unavailable("The server is shutting down.", hint="Connect again in a moment.")
             undo.pop_all()
-        log.debug("stream opened", project=reader.project_id, client=client_id)
+        log.debug("stream opened", project=reader.project_id, client=reader.client and reader.client.client_id)
         return stream
+
+    async def drain(self, seconds: float) -> None:
+        """Open no more streams, and end the open ones one after another: their readers must not all come back at
+        once, and not to this server."""
+        self._closed = True
+        streams = [stream for streams in self._streams.values() for stream in streams]
+        for stream in streams:
+            stream.close()
+            await asyncio.sleep(seconds / len(streams))
 
     def close(self) -> None:
         """End every stream, and open no more."""
@@ -307,6 +338,14 @@ class StreamManager:
         return sum(len(streams) for streams in self._streams.values())
 
     async def _start(self, stream: FeedStream, reader: Reader) -> None:
+        if reader.client is not None:
+            # Before the position: what was sent to the other is not for this one.
+            try:
+                await self._neighbours.wait_alone(reader.client)
+            except TimeoutError as error:
+                raise Unavailable(
+                    "An earlier start of this client is still connected.", hint="Connect again in a moment."
+                ) from error
         # Listen before reading the head, so that no event is missed in between.
         stream.on_close.append(self._bus.listen(feed_topic(reader.project_id), stream.hear))
         oldest, head = await self._store.feed.span(reader.project_id)
@@ -317,6 +356,7 @@ class StreamManager:
         if reader.client is not None:
             # Registered only now, so that everything sent to this client from here on arrives on this stream.
             stream.on_close.append(self._presence.connect(reader.client))
+            await self._neighbours.announce()
             await self._executor.client_connected(reader.client, resumed=resumed)
 
     def _forget(self, user_id: str, stream: FeedStream) -> None:
@@ -338,7 +378,8 @@ class Attendance:
 
     An arrival is reported at once, a departure after a moment: most clients are back by then. However often clients
     connect, a project hears of it about once a second, and only of differences. Nothing is reported while the server
-    closes: its clients leave because of it.
+    closes: its clients leave because of it. Clients of other servers are reported by those; a server that reported them
+    before it knew better corrects itself.
     """
 
     def __init__(self, store: Store, presence: Presence, pause: float = PAUSE_SECONDS) -> None:
@@ -346,13 +387,14 @@ class Attendance:
         self._presence = presence
         self._pause = pause
         self._told: dict[str, list[Machine]] = {}
-        """Machines last reported to each project; absent if there were none."""
+        """Machines last reported to each project."""
         self._telling: dict[str, asyncio.Task[None]] = {}
         presence.on_change = self._changed
+        presence.on_news = self._known_better
 
     def close(self) -> None:
         """Report nothing more. May be called twice."""
-        self._presence.on_change = None
+        self._presence.on_change = self._presence.on_news = None
         for task in self._telling.values():
             task.cancel()  # a write that has reached the store still completes
 
@@ -360,8 +402,11 @@ class Attendance:
         self.close()
         await asyncio.gather(*list(self._telling.values()), return_exceptions=True)
 
-    def _changed(self, client: ConnectedClient, came: bool) -> None:
-        project_id = client.project_id
+    def _known_better(self, project_id: str) -> None:
+        if project_id in self._told:
+            self._changed(project_id, came=False)
+
+    def _changed(self, project_id: str, came: bool) -> None:
         if project_id not in self._telling:
             wait = 0.0 if came else self._pause
             task = asyncio.create_task(self._follow(project_id, wait), name="byleave-attendance")
@@ -376,15 +421,12 @@ class Attendance:
             del self._telling[project_id]
 
     async def _tell(self, project_id: str) -> None:
-        while (here := self._presence.machines(project_id)) != self._told.get(project_id, []):
+        while (here := self._presence.machines(project_id)) != self._told.get(project_id):
             try:
                 await self._store.machines.tell(project_id, here)
             except STORAGE_ERRORS as error:
                 # The next change tries again; meanwhile the list of machines itself is correct.
                 log.error("a change of machines could not be told", project=project_id, error=str(error))
                 return
-            if here:
-                self._told[project_id] = here
-            else:
-                self._told.pop(project_id, None)
+            self._told[project_id] = here
             await asyncio.sleep(self._pause)

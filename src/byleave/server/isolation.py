@@ -1,8 +1,9 @@
 """UserIsolationMiddleware: every request passes it before a route sees it.
 
-It checks the host, verifies the token or the cookie, counts every byte of a body, adds the headers of every response,
-logs the request, and turns every error into a problem. Plain ASGI, so that it costs next to nothing.
-It trusts nothing in a request but a verified token. Routes check scopes and projects (`dependencies`).
+It looks through trusted proxies (`proxies`), checks the host, verifies the token or the cookie, holds the sender to
+their rate, counts every byte of a body, adds the headers of every response, logs the request, and turns every error
+into a problem. Plain ASGI, so that it costs next to nothing. It trusts nothing in a request but a verified token.
+Routes check scopes and projects (`dependencies`).
 
 Pages of other origins may use this server with a bearer token, if the operator listed their origin. Origins are
 compared whole and exactly, as browsers write them; `null`, other ports, other schemes and look-alike names do not
@@ -13,6 +14,7 @@ that there is a list.
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -30,6 +32,8 @@ from byleave.settings import ServerSettings
 from .bodies import JSON_HINT, BodyLimits, Headers, RequestBody, media_type
 from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
 from .problems import problem_response
+from .proxies import TrustedProxies
+from .request_rates import RequestRates
 from .services import Services
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -82,12 +86,14 @@ class Origins:
         return Response(status_code=204, headers={"access-control-allow-origin": origin, **PREFLIGHT})
 
 
-def is_of(origin: str, host: str) -> bool:
-    """True if a page of this origin was served by this host."""
+def is_of(origin: str, host: str, scheme: str) -> bool:
+    """True if a page of this origin was served by this host. What came by http may have been https in front of a proxy
+    that is not listed; what came by https never was http."""
     try:
-        return urlsplit(origin).netloc.lower() == host.lower()
+        page = urlsplit(origin)
     except ValueError:  # an unbalanced bracket
         return False
+    return page.netloc.lower() == host.lower() and scheme in ("http", page.scheme)
 
 
 def _has_bearer(headers: Headers) -> bool:
@@ -146,7 +152,9 @@ class UserIsolationMiddleware:
         self._app = app
         self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
         self._bodies = BodyLimits(settings)
+        self._rates = RequestRates(settings.user_requests_per_second, settings.user_request_burst)
         self._origins = Origins(settings.page_origins)
+        self._proxies = TrustedProxies(settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -159,7 +167,7 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = read_headers(scope["headers"])
+            headers = self._proxies.see_through(scope, read_headers(scope["headers"]))
             host = self._check_host(headers)
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
@@ -167,14 +175,15 @@ class UserIsolationMiddleware:
             guarded.more = self._origins.allowing(scope["path"], headers)
             sender: tuple[str, bool] | None = None
             if private:
-                principal = await self._authenticate(scope["app"].state.parts, headers, scope["method"], host)
+                principal = await self._authenticate(scope, headers, host)
                 scope["byleave.principal"] = principal
-                # A user's agents share one limit: their unfinished bodies must not delay the machine's results.
+                # A user's agents share their limits: they must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
             if scope["method"] not in SAFE_METHODS:
                 scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers, sender)
-            await self._app(scope, receive, guarded)
+            with nullcontext() if sender is None else self._rates.admit(sender):
+                await self._app(scope, receive, guarded)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
@@ -196,7 +205,8 @@ class UserIsolationMiddleware:
             )
         return host
 
-    async def _authenticate(self, parts: Services, headers: Headers, method: str, host: str) -> Principal:
+    async def _authenticate(self, scope: Scope, headers: Headers, host: str) -> Principal:
+        parts: Services = scope["app"].state.parts
         authorization = headers.get(b"authorization", "")
         if authorization:
             kind, _, token = authorization.partition(" ")
@@ -208,7 +218,7 @@ class UserIsolationMiddleware:
             raise Unauthenticated(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
-        check_same_origin(headers, method, host)
+        check_same_origin(headers, scope["method"], host, scope["scheme"])
         return await parts.sessions.verify(cookies, headers.get(PAGE_KEY, ""))
 
 
@@ -239,7 +249,7 @@ def is_private(path: str) -> bool:
     return path in PRIVATE or path.startswith(PRIVATE_BELOW)
 
 
-def check_same_origin(headers: Headers, method: str, host: str, *, needs_json: bool = True) -> None:
+def check_same_origin(headers: Headers, method: str, host: str, scheme: str, *, needs_json: bool = True) -> None:
     """Refuse requests of other pages: a browser adds our cookie to them, but they are not the user's."""
     site = headers.get(b"sec-fetch-site", "")
     if site and site not in (("same-origin", "none") if method in SAFE_METHODS else ("same-origin",)):
@@ -247,7 +257,7 @@ def check_same_origin(headers: Headers, method: str, host: str, *, needs_json: b
     if method in SAFE_METHODS:
         return
     origin = headers.get(b"origin", "")
-    if origin and not is_of(origin, host):
+    if origin and not is_of(origin, host, scheme):
         raise RefusedError("Another page made this request.", hint=PAGE_HINT)
     if not origin and not site:
         raise RefusedError("This request does not say which page made it.", hint=PAGE_HINT)
@@ -283,6 +293,7 @@ def _log_request(scope: Scope, status: int, began: float) -> None:
         method=scope["method"],
         route=getattr(scope.get("route"), "path", None),
         user=principal.user_id if principal else None,
+        address=scope["client"][0] if scope["client"] else None,
         status=status,
         ms=round((time.perf_counter() - began) * 1000, 1),
     )

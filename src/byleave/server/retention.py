@@ -87,7 +87,7 @@ class RetentionTask:
         return total
 
     async def _check_size(self) -> None:
-        used = (await self._retention.space()).used
+        used = (await self._retention.space(self._most_bytes)).used
         if used > self._most_bytes:
             log.warning(
                 "the record is larger than BYLEAVE_RETENTION_MB",

@@ -6,6 +6,7 @@ Routes find everything they need here; nothing is global, so that two servers ca
 
 import asyncio
 import contextlib
+import hmac
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -15,10 +16,11 @@ import structlog
 
 from byleave import telemetry
 from byleave.agents.worker import RunWorker
-from byleave.bus import Bus, MemoryBus
+from byleave.bus import Bus, MemoryBus, WakeUps
 from byleave.calls.approvals import ApprovalManager
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import Machines, Presence
+from byleave.calls.neighbours import Neighbours
 from byleave.calls.spans import Observer
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
 from byleave.policy_files import organisation_text
@@ -26,15 +28,18 @@ from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.overview import PolicyText
 from byleave.server.auth.keys import SharedSecret
-from byleave.server.auth.secret import seal_keys, server_secret
+from byleave.server.auth.secret import link_key, seal_keys, server_secret
 from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
+from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
+from .readiness import Readiness
 from .retention import RetentionTask
+from .shares import ShareTask
 
 if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
@@ -68,28 +73,49 @@ class Services:
     store: Store
     bus: Bus
     presence: Presence
+    neighbours: Neighbours
+    wake_ups: WakeUps | None
+    """Wake-ups of other servers; None for a server that has the record for itself."""
     executor: ToolExecutor
     approvals: ApprovalManager
     streams: StreamManager
     verifier: TokenVerifier
+    sign_in: SignIn
     sessions: PageSessions
     worker: Worker | None
     machines: Machines
     attendance: Attendance
     retention: RetentionTask
+    shares: ShareTask
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
+    readiness: Readiness
     own_rules: tuple[PolicyText, ...] = ()
     """The server's own layers, as read when it started."""
-    sign_in: SignIn = field(default_factory=SignIn)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server is asked to stop: requests that only wait then answer at once."""
 
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set before that, when load balancers are to turn to other servers: see `drain`."""
+
     waiting: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
     observer: Observer | None = None
-    """Only while telemetry is on."""
+    """Only while telemetry is on; `metrics` has one of its own else."""
     on_demand: dict[str, OnDemand] = field(default_factory=dict[str, OnDemand])
     """Services opened on first use, by name."""
+
+    async def check_ready(self) -> None:
+        """Raise Unavailable, in words for anybody, unless this server can do its work."""
+        if self.draining.is_set() or self.closing.is_set():
+            raise Unavailable("The server is shutting down.", hint="Ask another server, or again in a moment.")
+        await self.readiness.check()
+
+    async def drain(self, seconds: float) -> None:
+        """Send everybody elsewhere: not ready, and without streams. Other requests are answered as always, and what
+        waits goes on waiting."""
+        self.draining.set()
+        self.attendance.close()
+        await asyncio.gather(self.streams.drain(seconds / 2), asyncio.sleep(seconds))
 
     def begin_closing(self) -> None:
         """End everything that would not end by itself: streams and waiting requests."""
@@ -119,8 +145,11 @@ class Services:
 
     async def close(self) -> None:
         self.begin_closing()
+        await self.readiness.close()
         await self.retention.stop()
+        await self.shares.stop()
         await self.attendance.wait_closed()
+        await self.sessions.close()
         for part in self.on_demand.values():
             await part.close()
         if self.worker is not None:
@@ -128,6 +157,9 @@ class Services:
         await self.executor.stop()
         if self.observer is not None:
             await self.observer.stop()
+        await self.neighbours.stop()
+        if self.wake_ups is not None:
+            await self.wake_ups.stop()
         await self.store.close()
 
 
@@ -136,11 +168,21 @@ async def open_services(settings: ServerSettings) -> Services:
     verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
-    bus, presence = MemoryBus(), Presence()
-    store = await Store.open(settings, seal_keys=seal_keys(settings), on_commit=bus.publish)
+    bus, nats = MemoryBus(), _nats(settings)
+    store = await Store.open(
+        settings, seal_keys=seal_keys(settings), on_commit=bus.publish, tell=nats.tell if nats else None
+    )
+    presence = Presence(server_id=store.servers.own_id or "")
+    neighbours = Neighbours(store, bus, presence)
     with store.database.told_in_words():
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(store.close)
+            wake_ups = nats or store.wake_ups(settings.bus_url)
+            if wake_ups is not None:
+                await wake_ups.start(bus.hear)
+                undo.push_async_callback(wake_ups.stop)
+            await neighbours.start()
+            undo.push_async_callback(neighbours.stop)
             executor = ToolExecutor(store, bus, presence, gate, settings)
             await executor.start()
             undo.push_async_callback(executor.stop)
@@ -150,28 +192,56 @@ async def open_services(settings: ServerSettings) -> Services:
                 undo.push_async_callback(observer.stop)
             worker = await _start_worker(store, bus, executor, settings)
             undo.pop_all()
-    streams = StreamManager(store, bus, presence, executor, settings)
+    streams = StreamManager(store, bus, presence, neighbours, executor, settings)
     retention = RetentionTask(store, settings)
     retention.start()
+    shares = ShareTask(store, executor.limits)
+    shares.start()
     log.info("server opened", agent=worker is not None)
     return Services(
         settings=settings,
         store=store,
         bus=bus,
         presence=presence,
+        neighbours=neighbours,
+        wake_ups=wake_ups,
         executor=executor,
         approvals=ApprovalManager(store, bus, presence),
         streams=streams,
         verifier=verifier,
-        sessions=PageSessions(cookies, store, streams),
+        sign_in=SignIn(store, link_key(settings)),
+        sessions=PageSessions(cookies, store, bus, streams),
         worker=worker,
         machines=executor.machines,
         attendance=Attendance(store, presence),
         retention=retention,
+        shares=shares,
         signing=SharedSecret(server_secret(settings)),
+        # Any read will do: all use the same thread and file.
+        readiness=Readiness(lambda: store.feed.head(""), store.check_writable),
         own_rules=own_rules,
         observer=observer,
     )
+
+
+def _nats(settings: ServerSettings) -> WakeUps | None:
+    """NATS, if the settings name it and the record is one that servers share."""
+    url = settings.bus_url
+    if url is None or not url.startswith(("nats://", "tls://")):
+        return None
+    if not settings.database.startswith(POSTGRES_PREFIXES):
+        raise ConfigurationError(
+            "BYLEAVE_BUS_URL is of use only to servers that share a record in PostgreSQL.",
+            hint="Leave it out, or set BYLEAVE_DATABASE_URL=postgresql://…",
+        )
+    try:
+        from byleave.bus.nats import NatsWakeUps
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Wake-ups through NATS need nats-py, which cannot be loaded: {error}.",
+            hint="Install it: pip install 'byleave[nats]'.",
+        ) from None
+    return NatsWakeUps(url, hmac.digest(seal_keys(settings)[0], b"byleave wake-ups", "sha256"))
 
 
 def _own_rules(settings: ServerSettings) -> tuple[PolicyText, ...]:

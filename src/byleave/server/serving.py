@@ -1,7 +1,8 @@
 """Run the server on uvicorn, with limits on HTTP and a shutdown that does not hang.
 
-Shutdown ends the streams first (they would never end by themselves), lets requests finish for a while, then closes the
-services. `serve` may share its loop (`byleave up`) and leaves signals to the loop's owner.
+A server that is told to stop first drains, if so set: it still answers while load balancers turn to others. Shutdown
+then ends the streams (they would never end by themselves), lets requests finish for a while, and closes the services.
+`serve` may share its loop (`byleave up`) and leaves signals to the loop's owner.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from .services import Services, open_services
 log = structlog.stdlib.get_logger(__name__)
 
 FINISH_SECONDS = 10
+CLOSE = (b"connection", b"close")
 HEAD_SECONDS = 30
 """Time limit for the request line and headers to arrive."""
 BODY_SECONDS = 20
@@ -249,11 +251,34 @@ class ByleaveServer(uvicorn.Server):
         super().__init__(config)
         self._parts = parts
         self._ready = ready
+        self._draining: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         # uvicorn raises a signal again once it has stopped; the process would die before the record is closed.
         yield
+
+    def stop(self) -> None:
+        """Drain, then stop. May be called twice."""
+        if not self._parts.settings.drain_seconds:
+            self.should_exit = True
+        elif self._draining is None:
+            self._draining = asyncio.create_task(self._drain(), name="byleave-drain")
+
+    def stop_now(self) -> None:
+        """Stop without draining; after an earlier request to stop, do not wait for requests either."""
+        self.force_exit = self.should_exit or self._draining is not None
+        self.should_exit = True
+        if self._draining is not None:
+            self._draining.cancel()
+
+    async def _drain(self) -> None:
+        log.info("draining", seconds=self._parts.settings.drain_seconds, streams=self._parts.streams.count())
+        # Each connection ends with its next answer, so that a proxy's next request goes on one to another server.
+        self.config.encoded_headers.append(CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
+        await self._parts.drain(self._parts.settings.drain_seconds)
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -304,20 +329,14 @@ async def _serve(
         timeout_graceful_shutdown=FINISH_SECONDS,
     )
     host, port = listener.getsockname()[:2]
-
-    def stop() -> None:
-        server.should_exit = True
-
     shown = f"[{host}]" if ":" in host else host
-    listening = Listening(host, port, f"http://{shown}:{port}", parts, stop)
     server = ByleaveServer(config, parts, lambda: ready(listening))
+    listening = Listening(host, port, f"http://{shown}:{port}", parts, server.stop)
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        # Still in order, streams first; but after an earlier request to stop, do not wait for requests.
-        server.force_exit = server.should_exit
-        server.should_exit = True
+        server.stop_now()  # still in order, streams first
         await task
         raise
 

@@ -15,8 +15,8 @@ from .sqlite import DAMAGE_HINT, DamagedError
 from .store import Store
 from .transitions import ExecutionRow
 
-STORAGE_ERRORS = (sqlite3.OperationalError, OSError)
-"""Raised by a full or failing disk, or a database server that is away; a `StorageError` is one of them."""
+STORAGE_ERRORS = (sqlite3.OperationalError, StorageError)
+"""Raised by a full or failing disk, or a database server that is away."""
 
 __all__ = [
     "DAMAGE_HINT",

@@ -1,4 +1,4 @@
-"""Approvals: questions put to people, closed once, and the texts that writes would replace.
+"""Approvals: questions put to people, closed once, and the texts kept beside them.
 
 Closing is one conditional update. Several executions may wait for one approval (identical calls join it). Functions
 that take a transaction or a ledger run inside the caller's; `byleave.calls` decides who is asked and what an answer
@@ -6,12 +6,13 @@ means.
 
 A text too long for its question is stored beside it for a day, in `replaced_texts`. It is never a reason to lose a
 question: if a user has too much of it, texts of decided questions are deleted first, and then a new text is not stored.
+Files that run, where their question masks something, are stored there unmasked and deleted when the question closes.
 An approval is bound by the digest, not by the text.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.errors import ConflictError, NotFound
@@ -31,7 +32,7 @@ DEADLINE = "server:deadline"
 APPROVAL_COLUMNS = columns(ApprovalRow)
 MOST_REFUSALS = 100
 TEXT_SECONDS = 24 * 3600
-"""Time that a replaced text is kept."""
+"""Time that such a text is kept."""
 MAX_TEXT_CHARACTERS = 32 * 1024 * 1024
 """Most characters kept for one user."""
 
@@ -47,6 +48,8 @@ class Question:
     inspection: Inspection | None = None
     """Without the text of a long file that would be replaced: that is in `replaced`."""
     replaced: str | None = None
+    unmasked: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Text of files that run, by path, where the inspection masks something. A write has none."""
     tool_params: JsonObject | None = None
     """As the person sees them: text that could act is not masked, and a mask gives its length. None: as recorded."""
     runs_code: bool = False
@@ -159,7 +162,7 @@ class Approvals:
     async def replaced(
         self, approval_id: str, *, user_id: str, whole: Callable[[ApprovalRow], bool]
     ) -> tuple[ApprovalRow, str | None, JsonObject | None]:
-        """Return a question, the text its call would replace, and its true parameters if `whole` and still stored."""
+        """Return a question, the text stored beside it, and its true parameters if `whole` and still stored."""
 
         def work(transaction: Transaction) -> tuple[ApprovalRow, str | None, JsonObject | None]:
             approval = own_approval(transaction, approval_id, user_id)
@@ -209,8 +212,10 @@ def put_question(
     ).fetchone()
     if row is not None:
         approval = approval_row(row)
+        waiting = len(waiting_executions(ledger.transaction, approval.id))
+        ledger.event(_asked(approval, execution.id, waiting + 1))
         ledger.audit("joined", "server", execution_id=execution.id, approval_id=approval.id)
-        ledger.transaction.hints.append(Hint(transitions.DEADLINES_TOPIC, approval.deadline))
+        ledger.transaction.hints.append(Hint(transitions.DEADLINES_TOPIC, approval.deadline, stays=True))
     else:
         values = {
             "id": new_id("appr"),
@@ -240,8 +245,9 @@ def put_question(
             "decided_from": None,
         }
         approval = approval_row(values)
-        if question.replaced is not None:
-            _keep_text(ledger.transaction, approval.id, approval.user_id, question.replaced)
+        kept = plain_json(question.unmasked) if question.unmasked else question.replaced
+        if kept is not None:
+            _keep_text(ledger.transaction, approval.id, approval.user_id, kept)
         _insert(ledger, approval, tool_id=execution.id)
     return transitions.set_columns(ledger, execution, {"approval_id": approval.id, "deadline": approval.deadline})
 
@@ -384,6 +390,8 @@ def close(
     )
     if row is None:
         raise ConflictError("Somebody decided this approval first.", state="unknown")
+    if approval.inspection is not None and approval.tool_name != "write_file":
+        ledger.transaction.execute("DELETE FROM replaced_texts WHERE approval_id = :id", {"id": approval.id})
     decided = approval._replace(
         status=after,
         decided_at=ledger.now,
@@ -432,26 +440,7 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
     }
     del values["tool_ids"]
     ledger.insert("approvals", values)
-    ledger.event(
-        ApprovalRequested(
-            timestamp=approval.created_at,
-            approval_id=approval.id,
-            tool_id=tool_id,
-            tool_name=approval.tool_name,
-            risk_level=approval.risk_level,
-            timeout_seconds=approval.timeout_seconds,
-            description=approval.description,
-            tool_params=approval.tool_params,
-            findings=list(approval.findings),
-            network=approval.network,
-            digest=approval.digest,
-            deadline=approval.deadline,
-            session_id=approval.session_id,
-            agent_id=approval.agent_id,
-            inspection=approval.inspection,
-            suggestions=list(approval.suggestions),
-        )
-    )
+    ledger.event(_asked(approval, tool_id, 1))
     ledger.audit(
         "asked",
         "server",
@@ -461,7 +450,29 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
         risk=approval.risk_level.value,
         deadline=approval.deadline,
     )
-    ledger.transaction.hints.append(Hint(transitions.DEADLINES_TOPIC, approval.deadline))
+    ledger.transaction.hints.append(Hint(transitions.DEADLINES_TOPIC, approval.deadline, stays=True))
+
+
+def _asked(approval: ApprovalRow, tool_id: str, calls: int) -> ApprovalRequested:
+    return ApprovalRequested(
+        timestamp=approval.created_at,
+        approval_id=approval.id,
+        tool_id=tool_id,
+        tool_name=approval.tool_name,
+        risk_level=approval.risk_level,
+        timeout_seconds=approval.timeout_seconds,
+        description=approval.description,
+        tool_params=approval.tool_params,
+        findings=list(approval.findings),
+        network=approval.network,
+        digest=approval.digest,
+        deadline=approval.deadline,
+        session_id=approval.session_id,
+        agent_id=approval.agent_id,
+        inspection=approval.inspection,
+        suggestions=list(approval.suggestions),
+        calls=calls,
+    )
 
 
 def _with_tools(transaction: Transaction, approval: ApprovalRow) -> ApprovalRow:
@@ -472,7 +483,7 @@ def _with_tools(transaction: Transaction, approval: ApprovalRow) -> ApprovalRow:
 
 
 def _keep_text(transaction: Transaction, approval_id: str, user_id: str, text: str) -> None:
-    """Keep the text a write would replace, if there is room."""
+    """Keep a text beside its question, if there is room."""
     transaction.execute(
         "DELETE FROM replaced_texts WHERE created_at < :before",
         {"before": later(transaction.now, -TEXT_SECONDS)},

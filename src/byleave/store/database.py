@@ -21,13 +21,17 @@ class InUseError(ConfigurationError):
 
 
 class StorageError(OSError):
-    """A database server failed or is away. Nothing of the unit was kept, unless it is an `UnknownEndError`."""
+    """The disk or a database server failed. Nothing of the unit was kept, unless it is an `UnknownEndError`."""
 
     hint = "Nothing of this request was kept: send it again in a moment."
 
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint or self.hint
+
 
 class UnknownEndError(StorageError):
-    """The database server went away at the commit, and stayed away: the unit may have been kept."""
+    """The flush failed, or the database server went away at the commit: the unit may have been kept."""
 
     hint = "It may have been kept: look before you send it again."
 
@@ -40,6 +44,8 @@ class Hint:
     """The id of an execution, a question or a run; or a name, as of a project's feed."""
     fact: object | None = None
     """The committed rows, where the receiver lives in this process."""
+    stays: bool = False
+    """True if other servers need not know."""
 
 
 class Head(NamedTuple):
@@ -61,7 +67,7 @@ class Batch:
     sealed: dict[str, Head] = field(default_factory=dict[str, Head])
     """Projects whose chain grows, and so gets a new seal; each with its head as this commit found it."""
     all_heads: str = ""
-    """Digest of all projects' heads as this process wrote it last; empty before its first commit."""
+    """Count and digest of all projects' heads as this process saw them last; empty before its first commit."""
 
 
 class Space(NamedTuple):
@@ -72,7 +78,16 @@ class Space(NamedTuple):
     free: int
     """Bytes that will be used again."""
     shrinks: bool
-    """True if free space can be given back in steps, or goes back by itself."""
+    """True if free space can be given back in steps, or is the database server's to see to."""
+
+
+class Lookup(NamedTuple):
+    """A statement that reads the row of a table with this key, and maybe others that no unit changes by their keys."""
+
+    table: str
+    key: str
+    sql: str
+    parameters: Mapping[str, Any]
 
 
 class Cursor(Protocol):
@@ -92,6 +107,12 @@ class Execute(Protocol):
     def __call__(self, sql: str, parameters: Mapping[str, Any] = ..., /) -> Cursor: ...
 
 
+class Change(Protocol):
+    """Executes a statement that must change one row; else the transaction fails, at its commit at the latest."""
+
+    def __call__(self, sql: str, parameters: Mapping[str, Any], /) -> None: ...
+
+
 class ExecuteMany(Protocol):
     """Executes one statement for each set of parameters."""
 
@@ -104,6 +125,7 @@ class Transaction:
 
     execute: Execute
     executemany: ExecuteMany
+    change: Change
     now: str
     """The database's clock at the start of this transaction."""
     seal_keys: tuple[bytes, ...] = ()
@@ -129,13 +151,24 @@ class Database(Protocol):
         """Errors of its statements."""
         ...
 
+    @property
+    def server_id(self) -> str | None:
+        """Name of this server among those that share the record; None if it has the record for itself."""
+        ...
+
     def write(
-        self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
+        self,
+        work: Callable[[Transaction], Result],
+        *,
+        relaxed: bool = False,
+        heavy: bool = False,
+        ahead: Sequence[Lookup] = (),
     ) -> Awaitable[Result]:
         """Run one unit in a transaction. Units are run in the order of these calls, whenever they are awaited.
 
         `relaxed`: returns once committed, before it is on disk: for data that a power cut may take without harm.
         `heavy`: carries as much data as a file.
+        `ahead`: lookups that the unit will make, which a database server can answer for all units at once.
         """
         ...
 
@@ -157,7 +190,9 @@ class Database(Protocol):
         """Raise any error that keeps the record from being written."""
         ...
 
-    async def space(self) -> Space: ...
+    async def space(self, above: int = 0) -> Space:
+        """The room in use. Where that takes long to find out, only files of more than `above` bytes are looked into."""
+        ...
 
     async def give_back(self, keep_bytes: int) -> int:
         """Give some free pages back to the disk; returns the pages that can still be given back."""

@@ -1,11 +1,8 @@
-"""Executions: reading them, what clients and people do to open ones, and their undo.
+"""Executions: reading them, and what clients and people do to open ones.
 
 Each method is one transaction. `byleave.calls` decides how a call begins, is asked about, settles and expires, and
 takes the edges in `transitions` inside transactions of its own; the functions at the end serve those. `tests/store` has
 the failure matrix for this module.
-
-The record of an undo is one audit link before the request is sent, with who asked which machine, and one after it was
-carried out. A report counts only if the first link exists, and only once. Nothing here keeps a file's content.
 """
 
 import json
@@ -13,19 +10,22 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from byleave.protocol.errors import ConflictError, NotFound
-from byleave.protocol.events import ToolOutput, ToolUndone, UndoRequested
+from byleave.protocol.errors import ConflictError
+from byleave.protocol.events import ToolOutput
 from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
-from byleave.protocol.wire import later
+from byleave.protocol.tools import MAX_OUTPUT_BYTES
 
 from . import transitions
 from .approvals import close_pending, waiting_executions
 from .database import Database, Row, Transaction
-from .ledger import Ledger, write_batch
+from .ledger import Ledger
+from .machines import take_displacement
 from .transitions import EXECUTION_COLUMNS, OPEN, ExecutionRow, Waits, execution_row
 
+MOST_OUTPUT = 2 * MAX_OUTPUT_BYTES
+"""Characters of live output of one call: masks may be longer than what they hide."""
 HEAVY_CHARACTERS = 256 * 1024
 WRITES_LOOKED_AT = 1000
 MOST_LOOKED_THROUGH = 5000
@@ -154,9 +154,19 @@ class Executions:
         )
         return [(row["project_id"], row["client_id"]) for row in rows]
 
-    async def _rows(self, sql: str) -> list[Row]:
+    async def open_in_group(self, project_id: str, prefix: str) -> list[str]:
+        """Ids of a project's open executions that begin with this."""
+        rows = await self._rows(
+            f"SELECT id FROM tool_executions WHERE project_id = :project_id AND {OPEN} "  # noqa: S608 - made of our own words alone
+            "AND id LIKE :pattern",
+            project_id=project_id,
+            pattern=f"{prefix}%",
+        )
+        return [row["id"] for row in rows]
+
+    async def _rows(self, sql: str, **values: str) -> list[Row]:
         return await self._database.read(
-            lambda transaction: list(transaction.execute(sql, {"now": transaction.now}).fetchall())
+            lambda transaction: list(transaction.execute(sql, {"now": transaction.now, **values}).fetchall())
         )
 
     async def pending(self, project_id: str, elsewhere: frozenset[str]) -> list[ExecutionRow]:
@@ -206,15 +216,27 @@ class Executions:
     async def repeat_signals(self, project_id: str, client_id: str) -> int:
         """Repeat the signals of a client that came back without its position in the feed.
 
-        A call that was cancelled meanwhile gets none: it may never have started, and must not now.
+        A call that was cancelled meanwhile gets none: it may never have started, and must not now. Neither does one of
+        a client that came while an earlier generation of it was connected: that one may run it.
         """
 
         def work(transaction: Transaction) -> int:
             executing = transitions.with_status(transaction, project_id, ExecutionStatus.EXECUTING)
             running = [execution for execution in executing if execution.client_id == client_id]
+            displaced = take_displacement(transaction, project_id, client_id)
             with Ledger(transaction, project_id) as ledger:
                 for execution in running:
-                    if execution.cancel_requested:
+                    if displaced:
+                        transitions.end(
+                            ledger,
+                            execution,
+                            ExecutionStatus.FAILED,
+                            actor=f"client:{client_id}",
+                            error="Another client with the same identity connected while this was running; it may or "
+                            "may not have had its effect. It was not run again.",
+                            error_type=ErrorType.INTERRUPTED,
+                        )
+                    elif execution.cancel_requested:
                         _end_cancelled(ledger, execution, f"client:{client_id}")
                     elif execution.queued:  # the client lost its queue
                         transitions.signal(ledger, transitions.start(ledger, execution, self._waits))
@@ -238,6 +260,7 @@ class Executions:
                         and (execution.user_id, execution.project_id) == (user_id, project_id)
                         and execution.client_id == client_id
                         and execution.status is ExecutionStatus.EXECUTING
+                        and not execution.cancel_requested
                     ):
                         transitions.queue(ledger, execution, self._waits)
 
@@ -262,7 +285,7 @@ class Executions:
     async def append_output(
         self, execution_id: str, *, user_id: str, project_id: str, client_id: str, stream: str, text: str, sequence: int
     ) -> bool:
-        """Announce a piece of a running command's output; False if it is a repeat or too late."""
+        """Announce a piece of a running command's output; False if it is a repeat, too late or too much."""
 
         def work(transaction: Transaction) -> bool:
             execution = transitions.own_execution(transaction, execution_id, user_id, project_id)
@@ -270,9 +293,12 @@ class Executions:
                 raise given_to_another(execution)
             if execution.status is not ExecutionStatus.EXECUTING or sequence < execution.output_seq:
                 return False
+            size = execution.output_size + len(text)
+            if size > MOST_OUTPUT:  # a client keeps to it; its token in other hands may not
+                return False
             transaction.execute(
-                "UPDATE tool_executions SET output_seq = :next WHERE id = :id",
-                {"next": sequence + 1, "id": execution_id},
+                "UPDATE tool_executions SET output_seq = :next, output_size = :size WHERE id = :id",
+                {"next": sequence + 1, "size": size, "id": execution_id},
             )
             with Ledger(transaction, project_id) as ledger:
                 ledger.event(
@@ -294,11 +320,15 @@ class Executions:
     ) -> ExecutionRow:
         """Cancel an execution: at once if it has not started, by a signal to its client if it runs.
 
-        `connected`: clients connected now; any other cannot be signalled, so its call ends at once.
+        `connected`: clients known to be connected. The call of another one ends at once, and that is told if it comes.
         """
         return await self._database.write(
             lambda transaction: _cancel(
-                transaction, transitions.own_execution(transaction, execution_id, user_id), actor, connected
+                transaction,
+                transitions.own_execution(transaction, execution_id, user_id),
+                actor,
+                self._waits,
+                connected,
             )
         )
 
@@ -387,18 +417,18 @@ def _pending(transaction: Transaction, project_id: str, elsewhere: frozenset[str
 
 
 def cancel_run_calls(
-    transaction: Transaction, run_id: str, actor: str, connected: frozenset[str] | None = None
+    transaction: Transaction, run_id: str, actor: str, waits: Waits, connected: frozenset[str] | None = None
 ) -> list[ExecutionRow]:
     """Cancel every call a run has open."""
     rows = transaction.execute(
         f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {OPEN}",  # noqa: S608 - column names are ours
         {"run_id": run_id},
     ).fetchall()
-    return [_cancel(transaction, execution_row(row), actor, connected) for row in rows]
+    return [_cancel(transaction, execution_row(row), actor, waits, connected) for row in rows]
 
 
 def _cancel(
-    transaction: Transaction, execution: ExecutionRow, actor: str, connected: frozenset[str] | None
+    transaction: Transaction, execution: ExecutionRow, actor: str, waits: Waits, connected: frozenset[str] | None
 ) -> ExecutionRow:
     """→ FAILED if it has not started or its client is away; if it runs, signal its client to stop it."""
     if execution.status.ended:
@@ -407,10 +437,7 @@ def _cancel(
         if execution.status is ExecutionStatus.EXECUTING:
             if connected is not None and execution.client_id not in connected:
                 return _end_cancelled(ledger, execution, actor)
-            transaction.execute(
-                "UPDATE tool_executions SET cancel_requested = :yes WHERE id = :id", {"yes": True, "id": execution.id}
-            )
-            transitions.signal_cancel(ledger, execution)
+            transitions.request_cancel(ledger, execution, waits)
             ledger.audit("cancel_requested", actor, execution_id=execution.id)
             return execution
         ended = transitions.end(
@@ -427,7 +454,8 @@ def _cancel(
 
 
 def _end_cancelled(ledger: Ledger, execution: ExecutionRow, actor: str) -> ExecutionRow:
-    """EXECUTING → FAILED for a call whose client cannot be told to stop it; it is never signalled again."""
+    """EXECUTING → FAILED for a call whose client is away; if it comes back, or another server has it, it stops."""
+    transitions.signal_cancel(ledger, execution)
     return transitions.end(
         ledger,
         execution,
@@ -498,113 +526,3 @@ def _page(transaction: Transaction, wanted: HistoryFilter, columns: str) -> tupl
     end = {**values, "most": MOST_LOOKED_THROUGH - 1}
     last = transaction.execute(f"SELECT created_at, id {newest} LIMIT 1 OFFSET :most", end).fetchone()
     return page, f"{last['created_at']}~{last['id']}" if last else None
-
-
-LOOK_BACK = 20_000
-"""Newest links searched for a request: reports come within seconds, or after a reconnection."""
-
-
-class Undos:
-    """The transactions of undo."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def ask(
-        self,
-        execution: ExecutionRow,
-        request_id: str,
-        *,
-        actor: str,
-        plan: str | None,
-        partial: bool,
-        seconds: float,
-        keep_off: dict[str, list[str]],
-    ) -> None:
-        """Ask the client that executed a call; with a `plan`, to carry it out."""
-
-        def work(transaction: Transaction) -> None:
-            client_id = execution.client_id or ""
-            with Ledger(transaction, execution.project_id) as ledger:
-                ledger.event(
-                    UndoRequested(
-                        timestamp=transaction.now,
-                        request_id=request_id,
-                        tool_id=execution.id,
-                        client_id=client_id,
-                        session_id=execution.session_id,
-                        plan=plan,
-                        partial=partial,
-                        deadline=later(transaction.now, seconds),
-                        keep_off=keep_off,
-                    ),
-                    target=client_id,
-                    ref=execution.id,
-                )
-                if plan is not None:
-                    ledger.audit(
-                        "undo_requested",
-                        actor,
-                        execution_id=execution.id,
-                        request_id=request_id,
-                        client_id=client_id,
-                        plan=plan,
-                        partial=partial,
-                    )
-
-        await self._database.write(work)
-
-    async def record_failure(self, execution: ExecutionRow, request_id: str, *, actor: str, problem: str) -> None:
-        """Record that an undo failed or stopped in the middle, as its client reports."""
-
-        def work(transaction: Transaction) -> None:
-            known = _links(transaction, execution, request_id)
-            if "undo_requested" in known and not known & {"undone", "undo_failed"}:
-                with Ledger(transaction, execution.project_id) as ledger:
-                    ledger.audit(
-                        "undo_failed", actor, execution_id=execution.id, request_id=request_id, problem=problem
-                    )
-
-        await self._database.write(work)
-
-    async def record(
-        self, execution: ExecutionRow, request_id: str, *, actor: str, undo_id: str | None, files: int
-    ) -> bool:
-        """Record that the client carried an undo out, with its event; False if that is recorded already."""
-
-        def work(transaction: Transaction) -> bool:
-            known = _links(transaction, execution, request_id)
-            if "undo_requested" not in known:
-                raise NotFound("Nobody asked for this undo.", hint="Report with the `request_id` of the request.")
-            if "undone" in known:
-                return False
-            with Ledger(transaction, execution.project_id) as ledger:
-                ledger.event(
-                    ToolUndone(
-                        timestamp=transaction.now,
-                        tool_id=execution.id,
-                        undo_id=undo_id,
-                        files=files,
-                        undone_by=actor,
-                        session_id=execution.session_id,
-                    )
-                )
-                ledger.audit(
-                    "undone", actor, execution_id=execution.id, request_id=request_id, undo_id=undo_id, files=files
-                )
-            return True
-
-        return await self._database.write(work)
-
-
-def _links(transaction: Transaction, execution: ExecutionRow, request_id: str) -> set[str]:
-    """Actions that the chain has recorded for one request."""
-    write_batch(transaction)
-    rows = transaction.execute(
-        "SELECT action, detail FROM audit WHERE project_id = :project_id AND execution_id = :id "
-        "AND seq > (SELECT audit_seq FROM feeds WHERE project_id = :project_id) - :look_back "
-        "AND action IN ('undo_requested', 'undone', 'undo_failed')",
-        {"project_id": execution.project_id, "id": execution.id, "look_back": LOOK_BACK},
-    ).fetchall()
-    found = ((row["action"], cast("dict[str, Any]", json.loads(row["detail"]))) for row in rows)
-    return {action for action, detail in found if detail.get("request_id") == request_id}

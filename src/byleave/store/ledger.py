@@ -31,7 +31,7 @@ from pydantic_core import to_json
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import JsonObject
 
-from .database import Database, Head, Hint, Row, Transaction
+from .database import Database, Head, Hint, Lookup, Row, Transaction
 from .records import AuditRecord, StoredEvent, placeholders
 
 log = structlog.stdlib.get_logger(__name__)
@@ -46,7 +46,7 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
     ),
     "messages": frozenset(),
     "approvals": frozenset(),
-    "tool_executions": frozenset({"true_params", "deadline", "output_seq", "cancel_requested"}),
+    "tool_executions": frozenset({"true_params", "deadline", "output_seq", "output_size", "cancel_requested"}),
     "grants": frozenset(),
 }
 """The tables whose rows the chain covers, and the columns that change without a link.
@@ -54,7 +54,7 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
 A NULL counts as absent, so that a column added later leaves the digests of older rows as they are.
 """
 LONG_CHARACTERS = 4096
-ADOPTED, JOINED, PRUNED, UNSEALED = "adopted", "joined", "pruned", "unsealed"
+ADOPTED, COPIED, JOINED, PRUNED, UNSEALED = "adopted", "copied", "joined", "pruned", "unsealed"
 PRUNABLE = frozenset({"tool_executions", "approvals"})
 """The tables whose rows a link `pruned` may remove: its `was` has the digest of each removed row."""
 ROWS_IN_A_LINK = 500
@@ -107,6 +107,13 @@ def _insert(table: str, names: tuple[str, ...]) -> str:
     return f"INSERT INTO {table} {placeholders(names)}"
 
 
+@lru_cache
+def _update(table: str, names: tuple[str, ...], where: tuple[str, ...]) -> str:
+    assignments = ", ".join(f"{name} = :{name}" for name in names)
+    conditions = "".join(f" AND {name} = :was_{name}" for name in where)
+    return f"UPDATE {table} SET {assignments} WHERE id = :id{conditions}"  # noqa: S608 - our own names
+
+
 def seal(key: bytes, project_id: str, seq: int, head: str) -> str:
     """HMAC that proves this server wrote the chain's head."""
     return hmac.digest(key, f"{project_id}\x1f{seq}\x1f{head}".encode(), "sha256").hex()
@@ -126,6 +133,11 @@ def begin_chain(transaction: Transaction, project_id: str) -> None:
     )
 
 
+def is_of_all_heads(transaction: Transaction, value: str | None) -> bool:
+    """True if a sealed value is that of the heads as they are stored."""
+    return value is not None and value.rpartition(":")[2] == heads_of_all(transaction)
+
+
 def heads_of_all(transaction: Transaction) -> str:
     """Digest of the set of all heads, independent of their order."""
     feeds = transaction.execute("SELECT project_id, audit_seq, audit_hash FROM feeds").fetchall()
@@ -140,6 +152,17 @@ def sealed_value(transaction: Transaction, name: str = HEADS) -> str | None:
 
 def _if_ours(transaction: Transaction, name: str, row: Row) -> str | None:
     return row["value"] if row["seal"] in (seal(key, name, 0, row["value"]) for key in transaction.seal_keys) else None
+
+
+def head_of(project_id: str) -> Lookup:
+    """The lookup of the first ledger that adds to a project."""
+    return Lookup(
+        "feeds",
+        project_id,
+        "SELECT feeds.seq, audit_seq, audit_hash, audit_seal, value, seal FROM feeds "
+        "LEFT JOIN seals ON name = :heads WHERE project_id = :project_id",
+        {"project_id": project_id, "heads": HEADS},
+    )
 
 
 def _weight(project_id: str, seq: int, head: str) -> int:
@@ -262,6 +285,7 @@ class Ledger:
         self._links: list[tuple[str, str, str | None, str | None, JsonObject]] = []
         self._rows: dict[str, str] = {}
         self._was: dict[str, str] = {}
+        self._found: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> "Ledger":
         return self
@@ -301,6 +325,7 @@ class Ledger:
         """Insert a row; the chain covers it."""
         values = self.transaction.storable(values)
         self.transaction.execute(_insert(table, tuple(values)), values)
+        self._found[f"{table}/{values['id']}"] = dict(values)
         self.kept(table, values)
 
     def update(self, table: str, sql: str, values: Mapping[str, Any], columns: str = "*") -> Row | None:
@@ -318,11 +343,39 @@ class Ledger:
             self.kept(table, row)
         return row
 
-    def found(self, table: str, row: Row) -> None:
-        """Note the digest of a row as this transaction found it. It needs the columns the chain covers."""
+    def change(
+        self, table: str, row_id: str, changes: Mapping[str, Any], where: Mapping[str, str], columns: str
+    ) -> dict[str, Any] | None:
+        """Change columns of a row; return it with all these `columns`, or None if it is gone or not as `where` says.
+
+        Its new values are known, so nobody waits for the statement. A table whose rows are changed by this must have
+        them `found` with the same columns.
+        """
+        name = f"{table}/{row_id}"
+        row = self._found.get(name)
+        if row is None:
+            sql = f"SELECT {columns} FROM {table} WHERE id = :id"  # noqa: S608 - our own names
+            found = self.transaction.execute(sql, {"id": row_id}).fetchone()
+            if found is None:
+                return None
+            row = self.found(table, found)
+        if any(row[column] != value for column, value in where.items()):
+            return None
+        stored = self.transaction.storable(changes)
+        values = {**stored, "id": row_id, **{f"was_{column}": value for column, value in where.items()}}
+        self.transaction.change(_update(table, tuple(stored), tuple(where)), values)
+        changed = self._found[name] = {**row, **stored}
+        self.kept(table, changed)
+        return changed
+
+    def found(self, table: str, row: Row) -> dict[str, Any]:
+        """Note a row as this transaction found it, and its digest. It needs the columns the chain covers."""
         name = f"{table}/{row['id']}"
         if name not in self._rows:
             self._was.setdefault(name, row_digest(table, row))
+        values: dict[str, Any] = dict(zip(row.keys(), cast("Iterable[Any]", row), strict=True))
+        self._found[name] = values
+        return values
 
     def kept(self, table: str, row: Mapping[str, Any]) -> None:
         """Note the digest of a row, with all its columns, as this transaction leaves it: the chain covers it now."""
@@ -357,11 +410,8 @@ class Ledger:
     def _load_head(self) -> Head:
         """Read the head. Nobody else changes it before this transaction ends."""
         transaction, project_id = self.transaction, self._project_id
-        feed = transaction.execute(
-            "SELECT feeds.seq, audit_seq, audit_hash, audit_seal, value, seal FROM feeds "
-            "LEFT JOIN seals ON name = :heads WHERE project_id = :project_id",
-            {"project_id": project_id, "heads": HEADS},
-        ).fetchone()
+        lookup = head_of(project_id)
+        feed = transaction.execute(lookup.sql, lookup.parameters).fetchone()
         if feed is None:
             raise LookupError(f"project {project_id!r} has no feed")
         # All heads are looked at by the first ledger that adds to the batch.
@@ -388,14 +438,20 @@ class Ledger:
 
 
 def _take_heads(transaction: Transaction, stored: str | None) -> bool:
-    """Go on from the stored digest of all heads; False if it is not what this server wrote last.
+    """Go on from the stored value of all heads; False if it is older than the last one that this server saw.
 
-    What it wrote last is then what it goes on from: heads that do not fit it never will.
+    That is then what it goes on from: heads that do not fit it never will.
     """
     batch = transaction.batch
-    is_ours = stored is not None and batch.all_heads in ("", stored)
-    batch.all_heads = batch.all_heads or stored or heads_of_all(transaction)
+    known = batch.all_heads
+    is_ours = stored is not None and (known in ("", stored) or _count_of(stored) > _count_of(known))
+    batch.all_heads = (stored if is_ours else known or stored) or heads_of_all(transaction)
     return is_ours
+
+
+def _count_of(value: str) -> int:
+    """How often all heads had been sealed; records from before did not count."""
+    return int(value.rpartition(":")[0] or 0)
 
 
 def write_batch(transaction: Transaction) -> None:
@@ -419,7 +475,8 @@ def write_batch(transaction: Transaction) -> None:
             for project_id, was in batch.sealed.items()
             if (now := batch.heads[project_id])
         )
-        batch.all_heads = _sum((int(batch.all_heads, 16), *changes))
+        total = _sum((int(batch.all_heads.rpartition(":")[2], 16), *changes))
+        batch.all_heads = f"{_count_of(batch.all_heads) + 1}:{total}"
         _seal_heads(transaction, batch.all_heads)
     batch.heads, batch.sealed = {}, {}
 

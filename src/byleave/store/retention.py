@@ -30,6 +30,8 @@ UNREVIEWED_KEPT = 50
 CHANGING_TOOLS = ("write_file", "execute_command")
 YOUNGEST_SECONDS = 24 * 3600
 """A limit of size removes nothing younger than this."""
+LEAST_FACTOR = 0.01
+"""Texts are stored at no less than this part of their length, however well they can be compressed."""
 PASSES = 20
 """A limit of size removes about this share of all calls before it looks for the next oldest."""
 
@@ -54,6 +56,16 @@ SIZE_OF_QUESTION = (
 ROW_BYTES = 800
 """About what a call or question takes beside its texts, with its share of the indexes."""
 EVENT_BYTES = 120
+SIZES = (
+    f"SELECT x.id AS place, {SIZE_OF_CALL} + coalesce(length(x.true_params), 0) + {ROW_BYTES} AS size "  # noqa: S608 - our own words
+    "FROM tool_executions AS x WHERE x.project_id = :project_id AND x.id > :after ORDER BY x.id LIMIT :most",
+    f"SELECT a.id AS place, {SIZE_OF_QUESTION} + {ROW_BYTES} AS size FROM approvals AS a "  # noqa: S608 - our own words
+    "WHERE a.project_id = :project_id AND a.id > :after ORDER BY a.id LIMIT :most",
+    f"SELECT e.seq AS place, length(e.payload) + {EVENT_BYTES} AS size FROM events AS e "  # noqa: S608 - our own words
+    "WHERE e.project_id = :project_id AND e.seq > :after ORDER BY e.seq LIMIT :most",
+)
+"""What a project's calls, questions and events take, in pages: what pruning may remove, and what a call holds until it
+ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +138,22 @@ class Retention:
         """The moment so many seconds ago, by the record's clock."""
         return await self._database.read(lambda transaction: later(transaction.now, -seconds))
 
-    async def space(self) -> Space:
-        return await self._database.space()
+    async def space(self, above: int = 0) -> Space:
+        return await self._database.space(above)
+
+    async def shares(self) -> AsyncIterator[tuple[str, int]]:
+        """About the bytes of each user's calls, questions and events, as parts to add up: one after each look."""
+        owners = await self._database.read(
+            lambda transaction: transaction.execute("SELECT id, user_id FROM projects ORDER BY user_id, id").fetchall()
+        )
+        for owner in owners:
+            for sql, first in zip(SIZES, ("", "", 0), strict=True):
+                place: str | int | None = first
+                while place is not None:
+                    size, place = await self._database.read(
+                        lambda transaction, sql=sql, ids=(owner["id"], place): _sizes(transaction, sql, *ids)
+                    )
+                    yield owner["user_id"], size
 
     async def outlook(self, before: str) -> Outlook:
         """Count what `prune` would remove, without changing anything."""
@@ -150,15 +176,21 @@ class Retention:
 
     async def prune(self, before: str, *, actor: str = "server") -> AsyncIterator[Removed]:
         """Remove what ended before a moment; yields what each committed step removed, and after each look."""
+        async for removed, _ in self._prune(before, actor):
+            yield removed
+
+    async def _prune(self, before: str, actor: str) -> AsyncIterator[tuple[Removed, int]]:
+        """The same, with about how much room each step made."""
         kept = await self._kept()
         async for calls in self._calls(before, kept):
             for step in _steps(calls):
-                yield await self._database.write(
+                removed = await self._database.write(
                     lambda transaction, step=step: _remove_calls(transaction, step.rows, before, kept, actor),
                     relaxed=True,  # a removal that a power cut undoes is done again
                     heavy=step.heavy,
                 )
-            yield Removed()
+                yield removed, step.size + (removed.calls + removed.approvals) * ROW_BYTES
+            yield Removed(), 0
         for project_id in await self._projects():
             gone, last = (await self._feed.span(project_id))[0], await self._feed.before(project_id, before)
             while gone < last:
@@ -167,27 +199,38 @@ class Retention:
                     lambda transaction, ids=(project_id, upto): _remove_events(transaction, *ids), relaxed=True
                 )
                 gone = upto
-                yield Removed(events=events)
+                yield Removed(events=events), events * EVENT_BYTES
         async for approvals in self._approvals(before, kept):
             for step in _steps(approvals):
-                yield await self._database.write(
+                removed = await self._database.write(
                     lambda transaction, step=step: _remove_answered(transaction, step.rows, before, actor),
                     relaxed=True,
                     heavy=step.heavy,
                 )
-            yield Removed()
+                yield removed, step.size + removed.approvals * ROW_BYTES
+            yield Removed(), 0
 
     async def prune_to(self, most_bytes: int, *, actor: str = "server") -> AsyncIterator[Removed]:
         """Remove the oldest until the record fits, but nothing of the last day; yields as `prune` does."""
         youngest, before = await self.moment(YOUNGEST_SECONDS), ""
-        while before < youngest and (await self.space()).used > most_bytes:
+        over, made, factor = await self._over(most_bytes), 0, 1.0
+        while before < youngest and over > 0:
             before = await self._database.read(
                 lambda transaction, after=before: _next_oldest(transaction, after, youngest)
             )
-            async for removed in self.prune(before, actor=actor):
+            async for removed, size in self._prune(before, actor):
                 yield removed
-                if (await self.space()).used <= most_bytes:
-                    return
+                made += size
+                # Measuring may take long, and what a step makes room for is a guess: correct that each time.
+                if made and made * factor >= over:
+                    was, over = over, await self._over(most_bytes)
+                    if over <= 0:
+                        return
+                    factor, made = max((was - over) / made, LEAST_FACTOR), 0
+            over, made = await self._over(most_bytes), 0
+
+    async def _over(self, most_bytes: int) -> int:
+        return (await self.space(most_bytes)).used - most_bytes
 
     async def give_back(self, *, keep_bytes: int = 0) -> int:
         """Give some free pages back to the disk; returns the pages that can still be given back."""
@@ -295,6 +338,12 @@ def _ended_calls(
         if row["ended"]
     ]
     return found, (rows[-1]["created_at"], rows[-1]["id"]) if len(rows) == LOOKED_AT else None
+
+
+def _sizes(transaction: Transaction, sql: str, project_id: str, after: str | int) -> tuple[int, str | int | None]:
+    """The size of some rows of a project, and where to look on; None at the end."""
+    rows = transaction.execute(sql, {"project_id": project_id, "after": after, "most": LOOKED_AT}).fetchall()
+    return sum(row["size"] for row in rows), rows[-1]["place"] if len(rows) == LOOKED_AT else None
 
 
 def _answered(transaction: Transaction, project_id: str, after: str, before: str) -> tuple[list[_Found], str | None]:

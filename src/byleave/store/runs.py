@@ -20,7 +20,7 @@ from .database import Database, Hint, Transaction
 from .executions import cancel_run_calls
 from .ledger import Ledger
 from .records import RunRow, columns, run_row
-from .transitions import OPEN_CALLS, RUNS_TOPIC, ExecutionRow
+from .transitions import OPEN_CALLS, RUNS_TOPIC, ExecutionRow, Waits
 
 RUN_COLUMNS = columns(RunRow)
 # A history is as large as all that the agent read, so lists leave it out.
@@ -55,12 +55,15 @@ class RunTimes(NamedTuple):
 class Runs:
     """The runs' transactions."""
 
-    def __init__(self, database: Database, *, lease_seconds: float) -> None:
+    def __init__(self, database: Database, waits: Waits, *, lease_seconds: float) -> None:
         self._database = database
+        self._waits = waits
         self._lease_seconds = lease_seconds
 
     async def recover(self) -> int:
-        """Free every run at the start of an embedded server, when no other worker can exist."""
+        """Free every run at the start of a server that has the record for itself: no other worker can exist."""
+        if self._database.server_id is not None:
+            return 0
 
         def work(transaction: Transaction) -> int:
             return transaction.execute(
@@ -183,7 +186,7 @@ class Runs:
 
         def work(transaction: Transaction) -> None:
             _end(transaction, run, RunState.FAILED, history=history, error=error)
-            cancel_run_calls(transaction, run.id, "server:run_failed")
+            cancel_run_calls(transaction, run.id, "server:run_failed", self._waits)
             with Ledger(transaction, run.project_id) as ledger:
                 ledger.event(
                     ChatError(
@@ -249,7 +252,7 @@ class Runs:
                 ledger.audit("run_cancelled", f"user:{user_id}", run=run.id, session=run.session_id)
             transaction.hints.append(Hint(run_id))
             transaction.hints.append(Hint(RUNS_TOPIC))
-            return cancel_run_calls(transaction, run_id, f"user:{user_id}", connected)
+            return cancel_run_calls(transaction, run_id, f"user:{user_id}", self._waits, connected)
 
         return await self._database.write(work)
 

@@ -116,6 +116,30 @@ CREATE TABLE message_keys (
     PRIMARY KEY (project_id, user_id, client_key)
 );
 
+-- One-time links that sign in. A used one stays until it would have expired: it counts as one that was asked for.
+CREATE TABLE sign_in_links (
+    digest VARCHAR(64) NOT NULL PRIMARY KEY,  -- HMAC of the link's code, with a key that is not in the database
+    user_id VARCHAR(200) NOT NULL,
+    scopes VARCHAR(200) NOT NULL,  -- what a program may get by it
+    led_by TEXT NOT NULL,  -- the page's sign-ins that asked for it
+    session_until VARCHAR(24),  -- latest end of its sign-in; null if only the usual length limits it
+    created_at VARCHAR(24) NOT NULL,
+    good_until VARCHAR(24) NOT NULL,
+    used_at VARCHAR(24)
+);
+CREATE INDEX ix_sign_in_links_user ON sign_in_links (user_id, created_at);
+CREATE INDEX ix_sign_in_links_good_until ON sign_in_links (good_until);
+
+-- Requests to a machine to undo a call, while a person waits for the report or the machine is at it. Few at a time.
+CREATE TABLE undo_reports (
+    request_id VARCHAR(64) NOT NULL PRIMARY KEY,
+    execution_id VARCHAR(64) NOT NULL,
+    user_id VARCHAR(200) NOT NULL,
+    awaited_until VARCHAR(24) NOT NULL,  -- somebody waits for the report so long
+    begun_until VARCHAR(24),  -- the machine has begun; if it does not report until then, it counts as lost
+    report TEXT  -- secrets masked; gone once the one who waits has it
+);
+
 -- Sign-outs: the cookies of these sign-ins, and copies of them, are refused.
 CREATE TABLE ended_sign_ins (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
@@ -200,6 +224,7 @@ CREATE TABLE tool_executions (
     timeout_seconds INTEGER NOT NULL,
     deadline VARCHAR(24),
     output_seq INTEGER NOT NULL,
+    output_size INTEGER NOT NULL DEFAULT 0,  -- characters of its live output in the feed
     cancel_requested BOOLEAN NOT NULL,
     created_at VARCHAR(24) NOT NULL,
     approved_at VARCHAR(24),
@@ -257,8 +282,37 @@ CREATE TABLE client_tokens (
     client_id VARCHAR(64) NOT NULL,
     token VARCHAR(64) NOT NULL,  -- its digest; or key: and that of the client's key
     seen_at VARCHAR(24) NOT NULL,
+    generation BIGINT,  -- the latest start of the client that opened a stream, and its name
+    instance VARCHAR(32),
+    displaces BOOLEAN NOT NULL DEFAULT FALSE,  -- it came while an earlier start was connected, which may run its calls
     PRIMARY KEY (project_id, client_id, token)
 );
+
+-- The servers that share this record, each with a lease, and the row `all`, which every writer locks first: writers take
+-- turns. In SQLite, which one server has for itself, both tables stay empty.
+CREATE TABLE servers (
+    id VARCHAR(64) NOT NULL PRIMARY KEY,
+    place VARCHAR(300) NOT NULL,
+    commits BIGINT NOT NULL,
+    until VARCHAR(24) NOT NULL
+);
+
+-- The clients' streams that are open at each server.
+CREATE TABLE connections (
+    server_id VARCHAR(64) NOT NULL,
+    number BIGINT NOT NULL,  -- counted by the server
+    project_id VARCHAR(64) NOT NULL,
+    client_id VARCHAR(64) NOT NULL,
+    declared BOOLEAN NOT NULL,
+    workspace TEXT,
+    isolation VARCHAR(40),
+    looks BOOLEAN NOT NULL,
+    editor VARCHAR(20),
+    generation VARCHAR(48),  -- number and name of the client's start
+    since VARCHAR(24) NOT NULL,
+    PRIMARY KEY (server_id, number)
+);
+CREATE INDEX ix_connections_project ON connections (project_id);
 
 -- Alembic's own: which migration this record has.
 CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);

@@ -19,7 +19,7 @@ import fcntl
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,7 +29,7 @@ import structlog
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
-from .database import Batch, InUseError, Space, Transaction
+from .database import Batch, InUseError, Lookup, Space, StorageError, Transaction, UnknownEndError
 from .migrations import difference, objects, own_objects
 from .units import MAX_BATCH, OnCommit, Unit, Worker, closed
 
@@ -161,6 +161,7 @@ class DamagedError(sqlite3.OperationalError):
 
 
 DAMAGE_HINT = "Stop the server and look at its disk; then put back a backup."
+FLUSH_HINT = "Look at the server's disk, then restart the server."
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 
@@ -178,13 +179,19 @@ def begun(
     batch: Batch | None = None,
 ) -> Transaction:
     """A transaction on a connection that is in one."""
-    return Transaction(connection.execute, connection.executemany, clock(), seal_keys, batch or Batch())
+
+    def change(sql: str, parameters: Mapping[str, Any], /) -> None:
+        if connection.execute(sql, parameters).rowcount != 1:
+            raise StorageError("A row is not as this transaction found it.")
+
+    return Transaction(connection.execute, connection.executemany, change, clock(), seal_keys, batch or Batch())
 
 
 class SqliteDatabase:
     """See `database.Database`."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    server_id: str | None = None
 
     def __init__(
         self,
@@ -208,10 +215,10 @@ class SqliteDatabase:
         self._clock = clock
         self._seal_keys = seal_keys
         self._loop = asyncio.get_running_loop()
-        self._lock = None if read_only else _lock(path)
+        self._lock = None if read_only else lock(path)
         try:
             prepare()
-            readers = [_connect(path) for _ in range(READERS)]
+            readers = [connect(path) for _ in range(READERS)]
         except BaseException:
             if self._lock is not None:
                 os.close(self._lock)
@@ -222,7 +229,7 @@ class SqliteDatabase:
             (Worker(f"byleave-reader-{number}", self._loop), reader) for number, reader in enumerate(readers)
         ]
         self._large_writes = Worker("byleave-large-writes", self._loop)
-        self._writer = _connect(path)
+        self._writer = connect(path)
         if read_only:
             self._writer.execute("PRAGMA query_only = ON")
         self._syncer = Syncer(path, self._loop, flush=durability == "full", pause=self._pause)
@@ -234,19 +241,21 @@ class SqliteDatabase:
         self._closed = False
         self._all_heads = ""
         self.failure: OSError | None = None
-        """The failed flush after which nothing is written any more."""
+        """The failed flush after which nothing is written or read any more."""
         self.damage: DamagedError | None = None
 
     def write(
-        self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
+        self,
+        work: Callable[[Transaction], Result],
+        *,
+        relaxed: bool = False,
+        heavy: bool = False,
+        ahead: Sequence[Lookup] = (),
     ) -> "asyncio.Future[Result]":
         # Queued now and not when awaited, so that calls are served in their order.
         future: asyncio.Future[Result] = self._loop.create_future()
         if self._closed:
             future.set_exception(closed())
-        elif self.failure is not None:
-            told = f"nothing is kept since a flush failed: {self.failure.strerror}"
-            future.set_exception(OSError(self.failure.errno, told))
         else:
             self._units.append(Unit(work, future, relaxed, heavy))
             self._schedule()
@@ -256,7 +265,9 @@ class SqliteDatabase:
         if self._closed:
             raise closed()
         worker, connection = min(self._readers, key=lambda reader: reader[0].waiting)
-        return await worker.run(lambda: self._read(connection, work))
+        found = await worker.run(lambda: self._read(connection, work))
+        self._check_flushes()  # only now: a read that was under way may have seen what was not kept
+        return found
 
     @property
     def name(self) -> str:
@@ -281,7 +292,7 @@ class SqliteDatabase:
             raise self.damage
         await self.write(lambda transaction: transaction.execute("PRAGMA user_version = 0").rowcount, relaxed=True)
 
-    async def space(self) -> Space:
+    async def space(self, above: int = 0) -> Space:
         return await self.read(_space)
 
     async def give_back(self, keep_bytes: int) -> int:
@@ -362,8 +373,15 @@ class SqliteDatabase:
         self._heavy = None
         self._schedule()
 
+    def _check_flushes(self) -> None:
+        if self.failure is not None:
+            raise StorageError(
+                f"Nothing is written or read since a flush failed: {self.failure.strerror}.", hint=FLUSH_HINT
+            )
+
     def _commit(self, units: list[Unit]) -> None:
         try:
+            self._check_flushes()
             done = self._commit_together(units)
         except Exception as error:  # noqa: BLE001 - the disk is full or gone, or memory is: nothing of these happened
             if self._writer.in_transaction:
@@ -409,21 +427,25 @@ class SqliteDatabase:
     def _settle(self, batch: list[Unit]) -> None:
         """Answer units in commit order: one that waits for the disk holds back those behind it."""
         self._committed.extend(batch)
-        while self._committed and (self._committed[0].relaxed or self._committed[0].error is not None):
-            self._committed.popleft().answer(self._loop, self._on_commit)
+        while self._committed and (self.failure or self._committed[0].relaxed or self._committed[0].error is not None):
+            unit = self._committed.popleft()
+            if self.failure is not None and unit.error is None:
+                told = f"A flush failed; it is not known if this was kept: {self.failure.strerror}."
+                unit.error, unit.hints = UnknownEndError(told, hint=f"{FLUSH_HINT} {UnknownEndError.hint}"), []
+            unit.answer(self._loop, self._on_commit)
         if self._committed:
             self._syncer.request(self._flushed, len(self._committed))
 
     def _flushed(self, count: int, error: OSError | None) -> None:
         """Answer the first `count` units, which are on the disk; with an error that is unknown."""
-        # After a failed flush the kernel may have dropped the data it could not write, and would report the next flush
-        # as good: promise nothing more until somebody has checked the disk and restarted.
-        self.failure = self.failure or error
-        for _ in range(count):
-            unit = self._committed.popleft()
-            if error is not None and unit.error is None and not unit.relaxed:
-                unit.error, unit.hints = error, []
-            unit.answer(self._loop, self._on_commit)
+        if error is not None:
+            # The kernel may have dropped the data it could not write, and would report the next flush as good: promise
+            # nothing more until somebody has checked the disk and restarted.
+            self.failure = error
+            log.error("a flush of the record failed", path=str(self.path), error=str(error), hint=FLUSH_HINT)
+        else:
+            for _ in range(count):
+                self._committed.popleft().answer(self._loop, self._on_commit)
         # Units at the front that need not wait are answered first: a flush only ever runs for a unit that needs it, so
         # nothing else takes units away before it is done.
         self._settle([])
@@ -451,7 +473,8 @@ class SqliteDatabase:
         return damaged
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that begins and ends transactions only when told."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA journal_mode = WAL")
@@ -464,7 +487,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _lock(path: Path) -> int:
+def lock(path: Path) -> int:
+    """Keep every other server from the record, until the returned descriptor is closed."""
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,6 @@
 """Store: opens the record; one object with a part for each table."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable
@@ -15,20 +16,24 @@ from byleave.settings import ServerSettings
 from .approvals import Approvals
 from .audit import Audit
 from .chat import Chat
-from .database import Database
-from .executions import Executions, Undos
+from .database import Database, Transaction
+from .executions import Executions
 from .grants import Grants
 from .ledger import Feed, adopt, reseal, seal_together, sealed_value, write_batch
-from .machines import Machines, SignIns
-from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date
+from .machines import Machines
+from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date, stored_revision
 from .retention import Retention
 from .runs import Runs
+from .servers import Servers, refuse_another_secret
+from .sign_ins import SignIns
 from .sqlite import SqliteDatabase, begun, told_in_words
 from .transitions import Waits
+from .undos import Undos
 from .units import OnCommit
 
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase
+    from .postgres.notices import PostgresWakeUps
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,18 +47,20 @@ class Store:
 
     def __init__(self, database: Database, settings: ServerSettings) -> None:
         self.database = database
+        self._url = settings.database
         self.waits = Waits(settings.client_wait_seconds, settings.result_grace_seconds, settings.queue_wait_seconds)
         self.executions = Executions(database, self.waits)
         self.approvals = Approvals(database)
         self.grants = Grants(database)
         self.machines = Machines(database)
         self.chat = Chat(database)
-        self.runs = Runs(database, lease_seconds=settings.lease_seconds)
+        self.runs = Runs(database, self.waits, lease_seconds=settings.lease_seconds)
         self.feed = Feed(database)
         self.audit = Audit(database)
         self.undos = Undos(database)
         self.retention = Retention(database)
         self.sign_ins = SignIns(database)
+        self.servers = Servers(database)
 
     @classmethod
     async def open(
@@ -63,19 +70,23 @@ class Store:
         seal_keys: tuple[bytes, ...],
         on_commit: OnCommit = lambda topic, fact: None,
         clock: Callable[[], str] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> "Store":
         """Open the database that the settings name, and migrate it first.
 
         `seal_keys`: the key that seals the audit chains' heads, and earlier ones that are still accepted. `clock` takes
-        the place of the database's, for tests.
+        the place of the database's, for tests. `tell` sends a committed topic to other servers of the record.
         """
-        open_it = _open_postgres if settings.database.startswith(POSTGRES_PREFIXES) else _open_sqlite
-        database = await open_it(settings, seal_keys, on_commit, clock)
+        if settings.database.startswith(POSTGRES_PREFIXES):
+            database = await _open_postgres(settings, seal_keys, on_commit, clock, tell)
+        else:
+            database = await _open_sqlite(settings, seal_keys, on_commit, clock)
         try:
             with database.told_in_words():
                 if len(seal_keys) > 1:
                     await database.write(reseal)
                 if await database.read(sealed_value) is None:
+                    await refuse_another_secret(database)
                     log.error(
                         "the record was sealed with another secret",
                         path=database.name,
@@ -92,7 +103,7 @@ class Store:
     async def inspect(cls, settings: ServerSettings, *, seal_keys: tuple[bytes, ...]) -> "Store":
         """Open for reading only, also while a server has it open."""
         if settings.database.startswith(POSTGRES_PREFIXES):
-            database = _postgres()(settings.database, seal_keys=seal_keys)
+            database = postgres()(settings.database, seal_keys=seal_keys)
             await database.open_to_read()
             return cls(database, settings)
         path = sqlite_path(settings.database)
@@ -102,9 +113,26 @@ class Store:
                 hint="Point BYLEAVE_HOME or BYLEAVE_DATABASE_URL at the server's, or start a server first.",
             )
         with told_in_words(path):
-            check_up_to_date(path)
+            check_up_to_date(str(path), stored_revision(path))
             database = SqliteDatabase(path, read_only=True, seal_keys=seal_keys)
         return cls(database, settings)
+
+    @classmethod
+    async def revision(cls, settings: ServerSettings) -> str | None:
+        """The revision of a record that any version wrote; None if there is none. Refuses one this cannot read."""
+        if settings.database.startswith(POSTGRES_PREFIXES):
+            return await asyncio.to_thread(postgres().revision, settings.database)
+        path = sqlite_path(settings.database)
+        with told_in_words(path):
+            return stored_revision(path) if path.is_file() else None
+
+    def wake_ups(self, url: str | None) -> "PostgresWakeUps | None":
+        """Wake-ups of other servers through the database, or a direct connection to it; None if there are no others."""
+        if self.servers.own_id is None:
+            return None
+        from .postgres.notices import PostgresWakeUps
+
+        return PostgresWakeUps(url or self._url, self.servers.own_id)
 
     async def is_own(self) -> bool:
         """True if the record was sealed with this secret: anything written with another one breaks its chain."""
@@ -116,6 +144,12 @@ class Store:
 
     async def close(self) -> None:
         await self.database.close()
+
+
+def _take_in(transaction: Transaction, revision: str | None) -> None:
+    """Seal a record that is new, or was at an older revision."""
+    is_covered = revision is not None and revision >= COVERED_SINCE
+    (seal_together if is_covered else adopt)(transaction)
 
 
 def sqlite_path(url: str) -> Path:
@@ -136,10 +170,9 @@ async def _open_sqlite(
 
     def take_in(connection: sqlite3.Connection, revision: str | None) -> None:
         connection.row_factory = sqlite3.Row
-        is_covered = revision is not None and revision >= COVERED_SINCE
-        (seal_together if is_covered else adopt)(begun(connection, moment, seal_keys))
+        _take_in(begun(connection, moment, seal_keys), revision)
 
-    _prepare(path)
+    make_file(path)
     with told_in_words(path):
         return SqliteDatabase(
             path,
@@ -153,27 +186,26 @@ async def _open_sqlite(
 
 
 async def _open_postgres(
-    settings: ServerSettings, seal_keys: tuple[bytes, ...], on_commit: OnCommit, clock: Callable[[], str] | None
+    settings: ServerSettings,
+    seal_keys: tuple[bytes, ...],
+    on_commit: OnCommit,
+    clock: Callable[[], str] | None,
+    tell: Callable[[str], None] | None,
 ) -> Database:
-    if settings.retention_mb:
-        raise ConfigurationError(
-            "BYLEAVE_RETENTION_MB works with SQLite only: PostgreSQL does not tell what a record would use without "
-            "its old rows.",
-            hint="Set BYLEAVE_RETENTION_DAYS instead.",
-        )
-    database = _postgres()(
+    database = postgres()(
         settings.database,
         durability=settings.durability,
         on_commit=on_commit,
         before_commit=write_batch,
         clock=clock,
         seal_keys=seal_keys,
+        tell=tell,
     )
-    await database.open(adopt)
+    await database.open(_take_in)
     return database
 
 
-def _postgres() -> "type[PostgresDatabase]":
+def postgres() -> "type[PostgresDatabase]":
     """The other dialect, whose library is an extra."""
     try:
         from .postgres import PostgresDatabase
@@ -185,7 +217,7 @@ def _postgres() -> "type[PostgresDatabase]":
     return PostgresDatabase
 
 
-def _prepare(path: Path) -> None:
+def make_file(path: Path) -> None:
     """Create the record for its owner alone: directory 0700, file 0600 (SQLite gives its WAL files the same mode).
 
     An existing file that is no database is not ours, and is left unchanged.

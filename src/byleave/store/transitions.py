@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -43,8 +42,8 @@ from byleave.protocol.states import (
 )
 from byleave.protocol.wire import later
 
-from .database import Hint, Row, Transaction
-from .ledger import NOT_COVERED, Ledger, inspected_params
+from .database import Hint, Lookup, Row, Transaction
+from .ledger import Ledger, inspected_params
 from .records import columns
 
 
@@ -78,6 +77,7 @@ class ExecutionRow(NamedTuple):
     timeout_seconds: int
     deadline: str | None
     output_seq: int
+    output_size: int
     cancel_requested: bool
     created_at: str
     approved_at: str | None
@@ -155,7 +155,7 @@ class ExecutionRow(NamedTuple):
         return findings[0].get("instead") if findings else None
 
 
-def execution_row(row: Row) -> ExecutionRow:
+def execution_row(row: Row | Iterable[Any]) -> ExecutionRow:
     """The row of a statement that selects `columns(ExecutionRow)`, in this order.
 
     An ended call has no true parameters. The chain does not cover them, so any that are there are somebody else's.
@@ -182,13 +182,14 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
 
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
-COVERED_COLUMNS = ", ".join(name for name in ExecutionRow._fields if name not in NOT_COVERED["tool_executions"])
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
 OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
 """True for a run with a call that has not ended."""
 DEADLINES_TOPIC = "deadlines"
-"""Hint with the time of a new deadline, to wake the sweeper that sleeps until the next one."""
+"""Hint with the time of a new deadline, to wake the sweeper that sleeps until the next one.
+
+It stays in its server, which keeps the deadline; if that dies, the others see it when they look at the record."""
 LONGEST_NAP_SECONDS = 30.0
 """The sweeper sleeps no longer than this, so a deadline that is further off needs no hint."""
 RUNS_TOPIC = "runs"
@@ -276,6 +277,7 @@ def insert(
         execution_time_ms=None,
         deadline=None if seconds is None else _deadline(ledger, seconds),
         output_seq=0,
+        output_size=0,
         cancel_requested=False,
         created_at=now,
         approved_at=now if approved_by else None,
@@ -315,7 +317,7 @@ def _deadline(ledger: Ledger, seconds: float) -> str:
     """The deadline some seconds from now, with a hint if it may be before the next sweep."""
     deadline = later(ledger.now, seconds)
     if seconds < LONGEST_NAP_SECONDS + 1:
-        ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline))
+        ledger.transaction.hints.append(Hint(DEADLINES_TOPIC, deadline, stays=True))
     return deadline
 
 
@@ -351,30 +353,33 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
     """Move one execution along an edge of the state machine, or raise ConflictError."""
     if after not in TRANSITIONS[before.status]:
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
-    sql = _update(("status", *changes), "id = :id AND status = :before")
-    values = {**changes, "status": after.name, "id": before.id, "before": before.status.name}
-    row = ledger.update("tool_executions", sql, values, COVERED_COLUMNS)
+    changes = {**changes, "status": after.name}
+    row = ledger.change("tool_executions", before.id, changes, {"status": before.status.name}, EXECUTION_COLUMNS)
     if row is None:
         current = load_execution(ledger.transaction, before.id)
         raise ConflictError(
             "Somebody else changed this execution first.", state=current.status.value if current else "unknown"
         )
-    changed = execution_row(row)
+    changed = execution_row(row.values())
     ledger.transaction.hints.append(Hint(before.id, changed))
     return changed
 
 
-@lru_cache
-def _update(names: tuple[str, ...], where: str) -> str:
-    assignments = ", ".join(f"{name} = :{name}" for name in names)
-    return f"UPDATE tool_executions SET {assignments} WHERE {where} RETURNING {EXECUTION_COLUMNS}"  # noqa: S608 - column names are ours
+def execution_of(execution_id: str, user_id: str | None = None) -> Lookup:
+    """The lookup of `load_execution`; of `own_execution` with a user."""
+    # It names the owner, so that another user's row is not even read.
+    owned = "" if user_id is None else " AND user_id = :user_id"
+    return Lookup(
+        "tool_executions",
+        execution_id,
+        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id{owned}",  # noqa: S608 - column names are ours
+        {"id": execution_id} if user_id is None else {"id": execution_id, "user_id": user_id},
+    )
 
 
 def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
-    row = transaction.execute(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id",  # noqa: S608 - column names are ours
-        {"id": execution_id},
-    ).fetchone()
+    lookup = execution_of(execution_id)
+    row = transaction.execute(lookup.sql, lookup.parameters).fetchone()
     return execution_row(row) if row else None
 
 
@@ -386,11 +391,8 @@ def own_execution(
     ledger: Ledger | None = None,
 ) -> ExecutionRow:
     """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
-    # The query names the owner, so that another user's row is not even read.
-    row = transaction.execute(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id AND user_id = :user_id",  # noqa: S608 - column names are ours
-        {"id": execution_id, "user_id": user_id},
-    ).fetchone()
+    lookup = execution_of(execution_id, user_id)
+    row = transaction.execute(lookup.sql, lookup.parameters).fetchone()
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
     if ledger is not None:
@@ -398,13 +400,23 @@ def own_execution(
     return execution_row(row)
 
 
+def count_open(transaction: Transaction, user_id: str, *, most: int) -> int:
+    """The number of a user's calls that have not ended; `most` for as many or more."""
+    # By project, as the index of open calls is: a user's history may be long, and is not read.
+    row = transaction.execute(
+        "SELECT count(*) AS open FROM (SELECT 1 FROM tool_executions WHERE project_id IN "  # noqa: S608 - our own words
+        f"(SELECT id FROM projects WHERE user_id = :user_id) AND {OPEN} LIMIT :most) AS found",
+        {"user_id": user_id, "most": most},
+    ).fetchone()
+    return row["open"] if row else 0
+
+
 def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
     """Change columns of an execution without changing its state."""
-    sql = _update(tuple(changes), "id = :id")
-    row = ledger.update("tool_executions", sql, {**changes, "id": execution.id}, COVERED_COLUMNS)
+    row = ledger.change("tool_executions", execution.id, changes, {}, EXECUTION_COLUMNS)
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
-    return execution_row(row)
+    return execution_row(row.values())
 
 
 def with_status(transaction: Transaction, project_id: str, status: ExecutionStatus) -> list[ExecutionRow]:
@@ -482,6 +494,16 @@ def signal(ledger: Ledger, execution: ExecutionRow) -> None:
     if telemetry.switch.sdk is not None:
         event = event.model_copy(update={"traceparent": telemetry.carry(execution.id, execution.run_id)})
     ledger.event(event, target=execution.client_id, ref=execution.id, stored_without=frozenset({"tool_params"}))
+
+
+def request_cancel(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
+    """Signal the client to stop, and wait for its report no longer than the grace."""
+    deadline = _deadline(ledger, waits.result_grace)
+    ledger.transaction.execute(
+        "UPDATE tool_executions SET cancel_requested = :yes, deadline = :deadline WHERE id = :id",
+        {"yes": True, "deadline": min(execution.deadline or deadline, deadline), "id": execution.id},
+    )
+    signal_cancel(ledger, execution)
 
 
 def signal_cancel(ledger: Ledger, execution: ExecutionRow) -> None:

@@ -3,13 +3,13 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from byleave.protocol.errors import ConfigurationError
 
-from .database import Hint, Transaction
+from .database import Hint, Lookup, Transaction
 
 Result = TypeVar("Result")
 
@@ -26,6 +26,7 @@ class Unit:
     future: asyncio.Future[Any]
     relaxed: bool
     heavy: bool
+    ahead: Sequence[Lookup] = ()
     result: Any = None
     error: BaseException | None = None
     hints: list[Hint] = field(default_factory=list[Hint])

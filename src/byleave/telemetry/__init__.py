@@ -1,6 +1,7 @@
 """Spans and metrics of a call, and the ids on its log lines. Off until `configure` enables it; read this first.
 
-While it is off, every function here returns at once and OpenTelemetry is not imported. Only `otel` knows the SDK.
+While it is off, every function here returns at once and OpenTelemetry is not imported. Only `otel` knows the SDK;
+metrics may also be kept for `/metrics` (`prometheus`), with or without it.
 Attributes are ids, names and outcomes. One that is not in the table cannot be set, so parameters, results, prompts and
 error messages have no way in. Tool names that an agent makes up become `other`: a metric has a series per tool, never
 as many as an agent likes.
@@ -190,9 +191,19 @@ class _Incoming:
     call: CallIds | None = None
 
 
+class Meter(Protocol):
+    """Keeps metrics."""
+
+    def count(self, metric: str, attributes: Mapping[str, Value | None]) -> None: ...
+    def observe(self, metric: str, value: float, attributes: Mapping[str, Value | None]) -> None: ...
+
+
 @dataclass
 class _Switch:
     sdk: "Sdk | None" = None
+    meters: tuple[Meter, ...] = ()
+    """The SDK, and the registry of `/metrics` once somebody has asked."""
+    gauges: dict[str, list[Readings]] = field(default_factory=dict[str, list[Readings]])
     begun: OrderedDict[str, Begun] = field(default_factory=OrderedDict[str, Begun])
 
 
@@ -228,6 +239,7 @@ def on() -> bool:
 def switch_on(sdk: "Sdk") -> None:
     """Record with this SDK from now on."""
     switch.sdk = sdk
+    add_meter(sdk)
 
 
 def switch_off() -> None:
@@ -235,7 +247,17 @@ def switch_off() -> None:
     sdk, switch.sdk = switch.sdk, None
     switch.begun.clear()
     if sdk is not None:
+        remove_meter(sdk)
         sdk.close()
+
+
+def add_meter(meter: Meter) -> None:
+    """Keep metrics here, too, from now on."""
+    switch.meters = (*switch.meters, meter)
+
+
+def remove_meter(meter: Meter) -> None:
+    switch.meters = tuple(one for one in switch.meters if one is not meter)
 
 
 clock = time.time_ns
@@ -267,20 +289,38 @@ def record(
 
 def count(metric: str, **attributes: Value | None) -> None:
     """Increment a counter."""
-    if switch.sdk is not None:
-        switch.sdk.count(metric, attributes)
+    for meter in switch.meters:
+        meter.count(metric, attributes)
 
 
 def observe(metric: str, value: float, **attributes: Value | None) -> None:
     """Record a value of a histogram."""
-    if switch.sdk is not None:
-        switch.sdk.observe(metric, value, attributes)
+    for meter in switch.meters:
+        meter.observe(metric, value, attributes)
 
 
 def gauge(metric: str, readings: Readings) -> Callable[[], None]:
     """Export `readings` as a gauge until the returned function is called."""
-    sdk = switch.sdk
-    return (lambda: None) if sdk is None else sdk.gauge(metric, readings)
+    if not switch.meters:
+        return lambda: None
+    sources = switch.gauges.setdefault(metric, [])
+    sources.append(readings)
+
+    def stop() -> None:
+        with contextlib.suppress(ValueError):
+            sources.remove(readings)
+
+    return stop
+
+
+def readings_of(metric: str) -> dict[tuple[tuple[str, str], ...], int]:
+    """Values of a gauge by attributes. Several sources, such as two clients in one process, are added up."""
+    totals: dict[tuple[tuple[str, str], ...], int] = {}
+    for readings in tuple(switch.gauges.get(metric, ())):
+        for value, attributes in readings():
+            key = tuple(sorted(attributes.items()))
+            totals[key] = totals.get(key, 0) + value
+    return totals
 
 
 def carry(tool_id: str, run_id: str | None) -> str | None:

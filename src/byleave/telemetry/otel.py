@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from byleave.telemetry import METRICS, SAMPLED, Mark, Readings, SpanId, Value, named, written
+from byleave.telemetry import METRICS, SAMPLED, Mark, SpanId, Value, named, readings_of, written
 
 SCOPE = "byleave"
 CLOSE_SECONDS = 3.0
@@ -114,7 +114,6 @@ class Sdk:
         meter = self._metering.get_meter(SCOPE, _version())
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        self._gauges: dict[str, list[Readings]] = {}
         for name, metric in METRICS.items():
             match metric.kind:
                 case "counter":
@@ -124,8 +123,7 @@ class Sdk:
                         name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
                     )
                 case _:
-                    readings = self._gauges[name] = []
-                    meter.create_observable_gauge(name, [_callback(readings)], metric.unit, metric.description)
+                    meter.create_observable_gauge(name, [_callback(name)], metric.unit, metric.description)
 
     # Spans
 
@@ -205,16 +203,6 @@ class Sdk:
     def observe(self, metric: str, value: float, attributes: Attributes) -> None:
         self._histograms[metric].record(value, named(attributes))
 
-    def gauge(self, metric: str, readings: Readings) -> Callable[[], None]:
-        sources = self._gauges[metric]
-        sources.append(readings)
-
-        def stop() -> None:
-            with contextlib.suppress(ValueError):
-                sources.remove(readings)
-
-        return stop
-
     def close(self) -> None:
         """Send the rest. Wait for the collector, but not long if it does not answer."""
         ends = [threading.Thread(target=end, daemon=True) for end in (self._tracing.shutdown, self._metering.shutdown)]
@@ -230,15 +218,9 @@ class Sdk:
                 end.join(1.0)
 
 
-def _callback(sources: list[Readings]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+def _callback(metric: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def read(_: CallbackOptions) -> Iterable[Observation]:
-        # Two clients in one process give two readings, but the SDK keeps one value per set of attributes.
-        totals: dict[tuple[tuple[str, str], ...], int] = {}
-        for readings in tuple(sources):
-            for value, attributes in readings():
-                key = tuple(sorted(attributes.items()))
-                totals[key] = totals.get(key, 0) + value
-        return [Observation(value, named(dict(key))) for key, value in totals.items()]
+        return [Observation(value, named(dict(key))) for key, value in readings_of(metric).items()]
 
     return read
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.promise("S", "A")
 
 async def _signed_in(server: Server, user: str = "alice") -> dict[str, str]:
     """What the page of a signed-in browser sends."""
-    code = server.parts.sign_in.new_code(user)
+    code = await server.parts.sign_in.new_code(user)
     answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
     own = {"Authorization": "", "Origin": server.url, "Sec-Fetch-Site": "same-origin"}
     return {**own, **page_headers(answer.headers["Set-Cookie"], answer.text)}
@@ -89,7 +89,7 @@ async def test_signing_out_without_the_key_clears_that_browsers_cookie_and_ends_
 
 async def test_key_is_handed_over_once_in_a_body_that_nothing_keeps_and_in_no_address(server: Server) -> None:
     visitor, user = server.bearer(""), 'al"ice <script>'
-    link = f"/signin?code={server.parts.sign_in.new_code(user)}"
+    link = f"/signin?code={await server.parts.sign_in.new_code(user)}"
     answer = await visitor.get(link, headers={"Authorization": "", "Sec-Fetch-Site": "none", "Accept": "text/html"})
     key, whose = handed_key(answer.text)
     assert (answer.status, whose, len(key) >= 43) == (200, user, True)
@@ -133,7 +133,7 @@ async def test_two_servers_of_one_host_do_not_sign_a_person_out_of_one_another(
     keys: list[str] = []
     servers = [await start_server(home=tmp_path / name, secret=SecretStr(name * 32)) for name in ("a", "b")]
     for server in servers:
-        code = server.parts.sign_in.new_code("alice")
+        code = await server.parts.sign_in.new_code("alice")
         answer = await server.bearer("").get(f"/signin?code={code}", headers={"Authorization": ""})
         cookie = page_cookie(answer.headers["Set-Cookie"])
         jar[cookie.key] = cookie.value

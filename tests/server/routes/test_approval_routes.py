@@ -8,6 +8,8 @@ from byleave.calls.machines import ConnectedClient
 from byleave.protocol.states import Scope
 from harness.http_server import Server, StartServer
 
+pytestmark = pytest.mark.usefixtures("database_url")
+
 
 @pytest.mark.promise("R4", "A2", "W7")
 async def test_of_ten_approvals_at_once_exactly_one_counts(server: Server) -> None:
@@ -166,3 +168,30 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Server) -> No
             assert (file["text"], file["shortened"], file["sha256"]) == (None, True, "a" * 64)
     [waiting] = (await alice.get("/my/approvals")).json["approvals"]
     assert waiting["inspection"]["files"][0]["text"] == "for eyes\n"
+
+
+@pytest.mark.promise("S", "X-reveal", "R8")
+async def test_what_is_masked_in_a_file_that_runs_is_revealed_to_a_person_and_to_no_agent(server: Server) -> None:
+    alice = server.user()
+    project = await alice.project()
+    leave = server.parts.presence.connect(ConnectedClient("laptop", project, declared=True, looks=True))
+    writer = server.user("alice", (Scope.AGENT,), agent="writer")
+    run = {"command": "python", "args": ["run.py"]}
+    calling = asyncio.create_task(writer.execute(project, "execute_command", run))
+    secret, mask = "ghp_" + "a1B2c3D4e5F6" * 3, "[masked:github-token, 40 characters]"
+    async with alice.feed(project, "client=laptop", last=0) as feed:
+        asked = await feed.until("tool.inspection_request")
+        seen = {"path": "run.py", "sha256": "a" * 64, "text": f'settings = {{"api_token": "{secret}"}}\n'}
+        told = f"/my/projects/{project}/tools/{asked.data['tool_id']}/inspection"
+        assert (await alice.post(told, {"files": [seen]})).status == 204
+        event = (await feed.until("tool.approval_request")).data
+    leave()
+    call = (await calling).json
+    whole = f"/my/approvals/{call['approval_id']}/whole"
+    assert (await alice.get(whole)).json["text"].count(mask) == 1
+    assert (await alice.get(f"{whole}?reveal=true")).json["text"].count(secret) == 1
+    for eyes_only in ("whole", "whole?reveal=true"):
+        assert (await writer.get(f"/my/approvals/{call['approval_id']}/{eyes_only}")).status == 403
+    history = (await alice.get("/my/tools/history")).json
+    seen_by_agents = [(await writer.get(path)).json for path in ("/my/approvals", f"/my/tools/{call['tool_id']}")]
+    assert secret not in str([event, history, *seen_by_agents, (await alice.get("/my/approvals")).json])

@@ -27,7 +27,7 @@ async def _exchanged(server: Server, code: str, **headers: str) -> Answer:
 
 
 async def test_link_is_exchanged_once_for_a_token_of_the_same_user(server: Server) -> None:
-    code = server.parts.sign_in.new_code("alice")
+    code = await server.parts.sign_in.new_code("alice")
     answer = await _exchanged(server, code)
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
     assert "Set-Cookie" not in answer.headers
@@ -60,7 +60,7 @@ async def test_token_for_a_link_never_lasts_longer_or_may_more_than_what_asked_f
 
 async def test_cookie_of_a_page_makes_no_link_that_gives_a_token(server: Server) -> None:
     visitor = server.bearer("")
-    signed = await visitor.get(f"/signin?code={server.parts.sign_in.new_code('alice')}", headers=NOBODY)
+    signed = await visitor.get(f"/signin?code={await server.parts.sign_in.new_code('alice')}", headers=NOBODY)
     given = page_headers(signed.headers["Set-Cookie"], signed.text)
     cookie = {**NOBODY, **given, "Sec-Fetch-Site": "same-origin"}
     link = (await visitor.post("/my/signin", {}, headers=cookie)).json["path"]
@@ -78,7 +78,7 @@ async def test_cookie_of_a_page_makes_no_link_that_gives_a_token(server: Server)
     ],
 )
 async def test_no_page_exchanges_a_link_or_asks_for_a_proof(server: Server, page: dict[str, str]) -> None:
-    code = server.parts.sign_in.new_code("alice")
+    code = await server.parts.sign_in.new_code("alice")
     assert (await _exchanged(server, code, **page)).status == 403
     own = {"Origin": server.url, **page}
     assert (await _exchanged(server, code, **own)).status == 403, "our own page neither"
@@ -89,7 +89,7 @@ async def test_no_page_exchanges_a_link_or_asks_for_a_proof(server: Server, page
 
 
 async def test_form_or_query_exchanges_nothing(server: Server) -> None:
-    code = server.parts.sign_in.new_code("alice")
+    code = await server.parts.sign_in.new_code("alice")
     visitor = server.bearer("")
     form = {**NOBODY, "Content-Type": "application/x-www-form-urlencoded"}
     assert (await visitor.ask("POST", "/signin/exchange", data=f"code={code}", headers=form)).status == 415
@@ -103,20 +103,20 @@ async def test_form_or_query_exchanges_nothing(server: Server) -> None:
 
 async def test_server_of_an_identity_provider_gives_no_token_and_keeps_the_link(start_server: StartServer) -> None:
     server = await start_server(jwks_url="http://127.0.0.1:9/keys")
-    code = server.parts.sign_in.new_code("alice")
+    code = await server.parts.sign_in.new_code("alice")
     answer = await _exchanged(server, code)
     assert (answer.status, "identity provider" in answer.json["detail"]) == (403, True)
-    assert server.parts.sign_in.look_up(code) is not None
+    assert await server.parts.sign_in.look_up(code) is not None
 
 
-def test_wrong_codes_are_slowed_down_and_right_ones_never() -> None:
+async def test_wrong_codes_are_slowed_down_and_right_ones_never(server: Server) -> None:
     now = [0.0]
-    sign_in = SignIn(clock=lambda: now[0])
+    sign_in = SignIn(server.parts.store, b"a key", clock=lambda: now[0])
     for _ in range(MOST_WRONG):
         sign_in.count_wrong()
     with pytest.raises(TooMany):
         sign_in.count_wrong()
-    assert sign_in.use(sign_in.new_code("alice")) is not None
+    assert await sign_in.use(await sign_in.new_code("alice")) is not None
     now[0] = ASKING_SECONDS + 1
     sign_in.count_wrong()
 
@@ -124,7 +124,7 @@ def test_wrong_codes_are_slowed_down_and_right_ones_never() -> None:
 async def test_guessing_codes_is_429_before_long(server: Server) -> None:
     statuses = [(await _exchanged(server, f"guess{number}")).status for number in range(MOST_WRONG + 1)]
     assert statuses == [401] * MOST_WRONG + [429]
-    assert (await _exchanged(server, server.parts.sign_in.new_code("alice"))).status == 200
+    assert (await _exchanged(server, await server.parts.sign_in.new_code("alice"))).status == 200
 
 
 # The proof

@@ -14,6 +14,7 @@ from byleave.protocol.states import Scope
 from byleave.server.errors import TooMany
 from byleave.server.feed import Attendance
 from byleave.server.routes.audit import Verifications
+from byleave.store import StorageError
 from byleave.store.audit import PIECE, Audit, ChainCheck
 from harness.http_server import Server, User
 from harness.json_values import JsonObject
@@ -72,7 +73,7 @@ class _Heard:
 
     async def tell(self, project_id: str, machines: Iterable[ConnectedClient]) -> None:
         if self.broken:
-            raise OSError(28, "No space left on device")
+            raise StorageError("The database failed.")
         self.told.append([machine.client_id for machine in machines])
         self.news.set()
 

@@ -7,20 +7,14 @@ from pathlib import Path
 import jwt
 import pytest
 
-from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.server import SignIn, issue_token, server_secret
+from byleave.server import issue_token, server_secret
 from byleave.server.auth.sign_ins import (
-    ASKING_SECONDS,
-    CODE_SECONDS,
     COOKIE,
     MOST_ASKED,
-    MOST_CODES,
-    MOST_CODES_OF_ONE,
-    MOST_LED,
+    PROGRAM_SECONDS,
 )
 from byleave.server.auth.tokens import HEADER, issue_session
-from byleave.server.errors import TooMany
 from byleave.server.routes.page import FOREVER, PageFile
 from harness.http_server import Server, StartServer, User
 from harness.signing import handed_key, page_cookie, page_headers
@@ -30,7 +24,7 @@ JSON = {"Content-Type": "application/json"}
 
 async def _signed_in(server: Server, user: str = "alice") -> tuple[User, dict[str, str]]:
     visitor = server.bearer("")
-    code = server.parts.sign_in.new_code(user)
+    code = await server.parts.sign_in.new_code(user)
     answer = await visitor.get(f"/signin?code={code}", headers={"Authorization": ""})
     assert answer.status == 200
     cookie = page_cookie(answer.headers["Set-Cookie"])
@@ -181,7 +175,7 @@ async def test_link_signs_in_once_and_for_chat_and_approve_only(server: Server) 
     assert decided.status == 200
     result = f"/my/projects/{project}/tools/exec_1/result"
     assert (await visitor.post(result, {"status": "completed", "result": {}}, headers=cookie)).status == 403
-    code = server.parts.sign_in.new_code("alice")
+    code = await server.parts.sign_in.new_code("alice")
     assert (await visitor.get(f"/sign-in?code={code}")).status == 200
     for used in (code, "wrong", "\xff"):
         assert (await visitor.get(f"/signin?code={used}")).status == 401
@@ -280,11 +274,6 @@ async def test_running_feeds_of_a_cookie_end_when_its_person_signs_out(server: S
         assert refused.status == 401
 
 
-async def test_sign_ins_cannot_be_handed_on_without_end(server: Server) -> None:
-    with pytest.raises(RefusedError, match="too many"):
-        server.parts.sign_in.asked_for("alice", until=None, led_by=("x",) * MOST_LED)
-
-
 async def test_cookie_that_could_not_be_ended_is_not_good(server: Server) -> None:
     secret = server_secret(server.settings)
     claims = jwt.decode(issue_session(server.settings, "alice", 60, key="k"), secret, algorithms=["HS256"])
@@ -301,35 +290,21 @@ async def test_server_is_alive_and_ready(server: Server) -> None:
         assert answer.json == {"status": status}
 
 
-def test_codes_end_and_do_not_pile_up() -> None:
-    now = [0.0]
-    sign_in = SignIn(clock=lambda: now[0])
-    old = sign_in.new_code("alice")
-    now[0] = CODE_SECONDS + 1
-    assert sign_in.look_up(old) is None
-    assert sign_in.use(old) is None
-    first = sign_in.new_code("alice")
-    last = [sign_in.new_code(f"bob{number}") for number in range(MOST_CODES)][-1]
-    assert sign_in.use(first) is None
-    for found in (sign_in.look_up(last), sign_in.use(last)):
-        assert found is not None
-        assert found.user == f"bob{MOST_CODES - 1}"
-    assert sign_in.use(last) is None
-    many = [sign_in.new_code("carol") for _ in range(MOST_CODES_OF_ONE + 1)]
-    assert sign_in.look_up(many[0]) is None, "a further one ends the oldest of the same user"
-    assert all(sign_in.look_up(code) for code in many[1:])
+async def test_links_are_not_given_more_often_than_a_person_would_ask(server: Server) -> None:
+    alice = server.user()
+    statuses = [(await alice.post("/my/signin")).status for _ in range(MOST_ASKED + 1)]
+    assert statuses == [200] * MOST_ASKED + [429]
+    assert (await server.user("bob").post("/my/signin")).status == 200
 
 
-def test_links_are_not_given_more_often_than_a_person_would_ask() -> None:
-    now = [0.0]
-    sign_in = SignIn(clock=lambda: now[0])
-    for _ in range(MOST_ASKED):
-        sign_in.asked_for("alice", until=None)
-    with pytest.raises(TooMany):
-        sign_in.asked_for("alice", until=None)
-    sign_in.asked_for("bob", until=None)
-    now[0] = ASKING_SECONDS + 1
-    sign_in.asked_for("alice", until=None)
+async def test_link_of_a_token_without_an_end_to_speak_of_signs_in_for_the_usual_time(server: Server) -> None:
+    for_ever = server.bearer(server.signed({"sub": "alice", "scope": "chat approve execute", "exp": 10**15}))
+    link = await for_ever.post("/my/signin")
+    assert link.status == 200
+    told = await server.bearer("").post(
+        "/signin/exchange", {"code": link.json["path"].partition("code=")[2]}, headers={"Authorization": ""}
+    )
+    assert told.json["expires_in_seconds"] == PROGRAM_SECONDS
 
 
 async def test_person_gets_a_link_for_another_browser_and_nobody_else_does(server: Server) -> None:
@@ -394,7 +369,7 @@ async def test_old_link_is_a_page_for_a_person_and_a_problem_for_a_program(serve
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", None])
 async def test_link_that_another_page_led_to_asks_first(server: Server, site: str | None) -> None:
     visitor = server.bearer("")
-    link = f"/signin?code={server.parts.sign_in.new_code('mallory & co')}"
+    link = f"/signin?code={await server.parts.sign_in.new_code('mallory & co')}"
     led = HTML if site is None else {**HTML, "Sec-Fetch-Site": site}
     asked = await visitor.get(link, headers=led)
     assert (asked.status, "Set-Cookie" in asked.headers) == (200, False)
@@ -426,7 +401,7 @@ async def test_link_that_another_page_led_to_asks_first(server: Server, site: st
 async def test_browser_that_is_made_to_fetch_a_link_as_an_image_is_not_signed_in(server: Server) -> None:
     # Over plain HTTP a browser does not say which page made it ask, and a page on another port may set our cookie.
     browser = {"Authorization": "", "User-Agent": "Mozilla/5.0 (X11; Linux x86_64)", "Accept": "image/webp,*/*"}
-    link = f"/signin?code={server.parts.sign_in.new_code('mallory')}"
+    link = f"/signin?code={await server.parts.sign_in.new_code('mallory')}"
     answer = await server.bearer("").get(link, headers=browser)
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
@@ -435,7 +410,7 @@ async def test_link_for_somebody_else_than_is_signed_in_asks_first(server: Serve
     visitor, cookie = await _signed_in(server, "alice")
     typed = {**cookie, **HTML, "Sec-Fetch-Site": "none"}
     for user, signs_in in (("alice", True), ("bob", False)):
-        code = server.parts.sign_in.new_code(user)
+        code = await server.parts.sign_in.new_code(user)
         answer = await visitor.get(f"/signin?code={code}", headers=typed)
         assert (answer.status, "Set-Cookie" in answer.headers) == (200, signs_in), user
         assert (await visitor.get(f"/signin?code={code}", headers={**typed, "Accept": "*/*"})).status in (401, 403)

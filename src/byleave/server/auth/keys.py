@@ -57,6 +57,10 @@ class SharedSecret:
         """Signature of a token with these claims. Never send it: it completes the token."""
         return hmac.digest(self._secret, claims.encode("ascii"), "sha256")
 
+    def derived(self, purpose: str) -> bytes:
+        """A key of its own for one purpose."""
+        return hmac.digest(self._secret, f"byleave {purpose}".encode("ascii"), "sha256")
+
 
 class PublicKey:
     """One public key from the settings."""

@@ -32,6 +32,11 @@ def seal_keys(settings: ServerSettings) -> tuple[bytes, ...]:
     return tuple(hmac.digest(secret, b"byleave audit head", "sha256") for secret in secrets_known)
 
 
+def link_key(settings: ServerSettings) -> bytes:
+    """Key of the digests under which sign-in links are stored."""
+    return hmac.digest(server_secret(settings), b"byleave sign-in link", "sha256")
+
+
 def has_secret(settings: ServerSettings) -> bool:
     """True if a secret is configured or kept already; makes none."""
     return settings.secret is not None or (settings.home / "secret").exists()

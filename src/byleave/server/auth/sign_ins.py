@@ -1,15 +1,18 @@
 """Sign-ins of the page: one-time links, cookies and signing out.
 
-A link's code is random, works once within ten minutes, and is kept in memory only: whoever can read the terminal that
-printed it is the user. A page signed in by it gets the scopes chat and approve. A program may exchange it for a token
-with no more scopes than the token or sign-in that asked for the link. Neither lasts longer than that: a link cannot
-prolong a short token or a stolen sign-in, or make a page able to execute.
+A link's code is random and works once within ten minutes, at any server of the record, which keeps a digest of it:
+whoever can read the terminal that printed it is the user. A page signed in by it gets the scopes chat and approve. A
+program may exchange it for a token with no more scopes than the token or sign-in that asked for the link. Neither lasts
+longer than that: a link cannot prolong a short token or a stolen sign-in, or make a page able to execute.
 
 A cookie is signed and valid until it expires, wherever it is copied to; so each request asks the record whether it was
-signed out. Signing out ends the sign-in, all sign-ins that came from its links, and every feed they read.
+signed out. Signing out ends the sign-in, all sign-ins that came from its links, and every feed they read: here at once,
+at other servers when they hear of it or look again.
 """
 
-import hashlib
+import asyncio
+import hmac
+import json
 import math
 import secrets
 import time
@@ -20,19 +23,20 @@ from typing import NamedTuple
 
 import structlog
 
+from byleave.bus import Bus
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
-from byleave.protocol.wire import timestamp
+from byleave.protocol.wire import moment, timestamp
 from byleave.server.errors import TooMany, Unauthenticated
 from byleave.server.feed import FeedStream, Reader, StreamManager
-from byleave.store import Store
+from byleave.store import STORAGE_ERRORS, Store
+from byleave.store.sign_ins import SIGN_OUTS, LinkRow
 
 from .tokens import LEEWAY_SECONDS, Principal, TokenVerifier, is_key
 
 log = structlog.stdlib.get_logger(__name__)
 
 CODE_SECONDS = 600.0
-MOST_CODES = 1000
 MOST_CODES_OF_ONE = 10
 """Most valid links of one user; a further one ends the oldest."""
 ASKING_SECONDS = 60.0
@@ -44,9 +48,11 @@ PROGRAM_SECONDS = 30 * 24 * 3600
 PROGRAM_SCOPES = frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE})
 MOST_LED = 8
 """Longest chain of sign-ins that each came from a link of the one before."""
+LOOK_AGAIN_SECONDS = 2.0
+"""Interval at which sign-outs at other servers are looked for, in case a hint got lost."""
 MOST_WRONG = 30
-"""Most wrong codes within `ASKING_SECONDS` that are answered as wrong; further ones get a 429. A right code always
-works: nobody can lock others out by guessing, and 256 bits cannot be guessed."""
+"""Most wrong codes within `ASKING_SECONDS` that one server answers as wrong; further ones get a 429. A right code
+always works: nobody can lock others out by guessing, and 256 bits cannot be guessed."""
 COOKIE = "byleave_session"
 """Prefix of all our cookie names; see `cookie_name`."""
 LINK_HINT = "Open a new link: `byleave link` prints one, and so does `byleave up` when it starts."
@@ -57,9 +63,7 @@ class Code(NamedTuple):
     """The sign-in that a link stands for."""
 
     user: str
-    good_until: float
-    """By our clock."""
-    session_until: float | None
+    session_until: float | None = None
     """Latest end of its sign-in, in seconds since 1970; None if only the usual length limits it."""
     scopes: frozenset[Scope] = PROGRAM_SCOPES
     """Scopes a program may get by it: never more than the asker has."""
@@ -73,35 +77,20 @@ class Code(NamedTuple):
 
 
 class SignIn:
-    """The codes that are still valid."""
+    """Links that are still good, at any server of this record."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, key: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+        """`key` is that of the stored digests; `clock` times wrong codes only."""
+        self._links = store.sign_ins
+        self._key = key
         self._clock = clock
-        self._codes: dict[str, Code] = {}
-        self._asked: dict[str, list[float]] = {}
         self._wrong: list[float] = []
 
-    def new_code(
-        self,
-        user: str,
-        *,
-        until: float | None = None,
-        scopes: frozenset[Scope] = PROGRAM_SCOPES,
-        led_by: tuple[str, ...] = (),
-    ) -> str:
-        """Make a code for this user, valid once within ten minutes. `until` is the latest end of its sign-in."""
-        now = self._clock()
-        self._codes = {key: code for key, code in self._codes.items() if code.good_until > now}
-        own = [key for key, code in self._codes.items() if code.user == user]
-        for key in own[: 1 - MOST_CODES_OF_ONE]:
-            del self._codes[key]
-        while len(self._codes) >= MOST_CODES:
-            del self._codes[next(iter(self._codes))]
-        code = secrets.token_urlsafe(32)
-        self._codes[_digest(code)] = Code(user, now + CODE_SECONDS, until, scopes & PROGRAM_SCOPES, led_by)
-        return code
+    async def new_code(self, user: str) -> str:
+        """Make a code for this user, valid once within ten minutes."""
+        return await self._make(Code(user))
 
-    def asked_for(
+    async def asked_for(
         self,
         user: str,
         *,
@@ -114,30 +103,16 @@ class SignIn:
             raise RefusedError(
                 "This sign-in is the last of too many that each asked for the next.", hint="Run `byleave link` instead."
             )
-        now = self._clock()
-        self._asked = {
-            name: recent
-            for name, moments in self._asked.items()
-            if (recent := [moment for moment in moments if moment > now - ASKING_SECONDS])
-        }
-        asked = self._asked.setdefault(user, [])
-        if len(asked) >= MOST_ASKED:
-            raise TooMany(
-                f"You asked for {MOST_ASKED} links within a minute.", hint="Use the last one, or wait a minute."
-            )
-        asked.append(now)
-        return self.new_code(user, until=until, scopes=scopes, led_by=led_by)
+        link = Code(user, until, scopes & PROGRAM_SCOPES, led_by)
+        return await self._make(link, (MOST_ASKED, ASKING_SECONDS))
 
-    def look_up(self, code: str) -> Code | None:
+    async def look_up(self, code: str) -> Code | None:
         """Look a code up without using it; None if it is unknown, used or expired."""
-        found = self._codes.get(_digest(code))
-        return found if found is not None and found.good_until > self._clock() else None
+        return _code(await self._links.look_up_link(self._digest(code)))
 
-    def use(self, code: str) -> Code | None:
-        """Look a code up and use it."""
-        found = self.look_up(code)
-        self._codes.pop(_digest(code), None)
-        return found
+    async def use(self, code: str) -> Code | None:
+        """Look a code up and use it; of several at once, one gets it."""
+        return _code(await self._links.use_link(self._digest(code)))
 
     def count_wrong(self) -> None:
         """Count a wrong code; raise TooMany if there were too many lately."""
@@ -149,14 +124,31 @@ class SignIn:
             )
         self._wrong.append(now)
 
+    async def _make(self, link: Code, lately: tuple[int, float] | None = None) -> str:
+        code = secrets.token_urlsafe(32)
+        if not await self._links.add_link(
+            self._digest(code), _row(link), seconds=CODE_SECONDS, most=MOST_CODES_OF_ONE, lately=lately
+        ):
+            raise TooMany(
+                f"You asked for {MOST_ASKED} links within a minute.", hint="Use the last one, or wait a minute."
+            )
+        return code
+
+    def _digest(self, code: str) -> str:
+        return hmac.digest(self._key, code.encode("utf-8", "replace"), "sha256").hex()
+
 
 class PageSessions:
     """The sign-ins of the page."""
 
-    def __init__(self, verifier: TokenVerifier, store: Store, streams: StreamManager) -> None:
+    def __init__(self, verifier: TokenVerifier, store: Store, bus: Bus, streams: StreamManager) -> None:
         self._verifier = verifier
         self._store = store
+        self._bus = bus
         self._streams = streams
+        self._feeds: set[FeedStream] = set()
+        """Open feeds that end with a sign-in."""
+        self._watching: asyncio.Task[None] | None = None
 
     async def verify(self, cookies: Sequence[str], key: str) -> Principal:
         """Return who is asking, or raise Unauthenticated. Other programs of this host see the cookie, but not the key.
@@ -188,9 +180,8 @@ class PageSessions:
         """Sign out: nothing of this sign-in is valid any more, here or anywhere."""
         sign_in = principal.sign_ins[0]
         # No sign-in that it led to can last longer than this.
-        good_until = time.time() + SESSION_SECONDS + LEEWAY_SECONDS
-        until = timestamp(datetime.fromtimestamp(good_until, UTC))
-        await self._store.sign_ins.end(sign_in, principal.user_id, until)
+        seconds = SESSION_SECONDS + LEEWAY_SECONDS
+        await self._store.sign_ins.end(sign_in, principal.user_id, seconds=seconds)
         ended = self._streams.end(principal.user_id, sign_in)
         log.info("signed out", user=principal.user_id, feeds=ended)
 
@@ -204,11 +195,50 @@ class PageSessions:
         except BaseException:
             stream.close()
             raise
+        if principal.sign_ins:
+            self._watch(stream)
         return stream
 
+    async def close(self) -> None:
+        """Stop watching for sign-outs."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+
     async def _check(self, sign_ins: tuple[str, ...]) -> None:
-        if sign_ins and await self._store.sign_ins.any_ended(sign_ins):
+        if sign_ins and await self._store.sign_ins.ended(sign_ins):
             raise Unauthenticated(OVER, hint=LINK_HINT)
+
+    def _watch(self, stream: FeedStream) -> None:
+        """End this feed also when its person signs out at another server."""
+        if stream.closed:
+            return
+        self._feeds.add(stream)
+        stream.on_close.append(lambda: self._feeds.discard(stream))
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._end_feeds(), name="byleave-sign-outs")
+
+    async def _end_feeds(self) -> None:
+        """End feeds whose sign-in was ended anywhere, as long as there are any."""
+        news = asyncio.Event()
+        stop = self._bus.listen(SIGN_OUTS, lambda fact: news.set())
+        try:
+            while self._feeds:
+                # Also looked at first: a sign-out may have been told of before we listened.
+                news.clear()
+                try:
+                    ended = await self._store.sign_ins.ended({name for feed in self._feeds for name in feed.sign_ins})
+                except STORAGE_ERRORS as error:  # nobody reads anything then; feeds that go on are looked at again
+                    log.error("sign-outs could not be read", error=str(error))
+                    ended = frozenset[str]()
+                for feed in tuple(self._feeds):
+                    if not ended.isdisjoint(feed.sign_ins):
+                        feed.close()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                        await news.wait()
+        finally:
+            stop()
 
 
 def cookie_name(host: str) -> str:
@@ -225,6 +255,21 @@ def cookies_in(header: str) -> list[str]:
     return [value for name, _, value in pairs if value and (name == COOKIE or name.startswith(f"{COOKIE}_"))]
 
 
-def _digest(code: str) -> str:
-    # Codes are kept as digests, so that the time of a lookup tells nothing about a guess.
-    return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()
+def _row(link: Code) -> LinkRow:
+    until = link.session_until
+    if until is not None and until > time.time() + CODE_SECONDS + PROGRAM_SECONDS:
+        until = None  # later than any sign-in by this link could end, and maybe than a date can tell
+    return LinkRow(
+        link.user,
+        " ".join(sorted(link.scopes)),
+        json.dumps(link.led_by),
+        None if until is None else timestamp(datetime.fromtimestamp(until, UTC)),
+    )
+
+
+def _code(row: LinkRow | None) -> Code | None:
+    if row is None:
+        return None
+    until = None if row.session_until is None else moment(row.session_until).timestamp()
+    scopes = frozenset(Scope(name) for name in row.scopes.split())
+    return Code(row.user_id, until, scopes, tuple(json.loads(row.led_by)))

@@ -25,6 +25,7 @@ import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
 from byleave.protocol.executions import NUMBER_DIGITS, UNNAMED, agent_name
+from byleave.protocol.generation import Generation
 from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
@@ -90,6 +91,8 @@ class Principal:
     """For the page's cookie: the digest of the key without which it opens nothing."""
     client_key: str | None = None
     """For a client: the digest of the key it made at first contact."""
+    client_generation: Generation | None = None
+    """For a client: which start of it this is."""
 
     @property
     def may_approve(self) -> bool:

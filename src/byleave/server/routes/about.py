@@ -1,4 +1,4 @@
-"""The server's health, the proof of its identity, and the description of its API.
+"""The server's health and metrics, the proof of its identity, and the description of its API.
 
 `/docs` is plain HTML without a script or anything from elsewhere: it works offline and under the strictest policy.
 
@@ -16,14 +16,16 @@ from typing import Any, cast
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
 from byleave.protocol.wire import JsonObject, WireModel
 from byleave.server.dependencies import Parts, StrictRoute, from_a_program
 from byleave.server.errors import WrongForm
 from byleave.server.isolation import unlogged
+from byleave.server.metrics import Exposition, check_may_read
 from byleave.server.problems import problems
+from byleave.telemetry.prometheus import CONTENT_TYPE
 
 from .page import html_page
 
@@ -32,21 +34,39 @@ router = APIRouter(route_class=StrictRoute, tags=["health"])
 
 class Health(WireModel):
     status: str
+    note: str | None = None
+    """What works slowly, in a sentence."""
 
 
-@router.get("/healthz", summary="Alive")
+@router.get("/healthz", summary="Alive", response_model_exclude_none=True)
 async def healthz() -> Health:
     """The process answers."""
     return Health(status="ok")
 
 
-@router.get("/readyz", summary="Ready", responses=problems(503))
+@router.get("/readyz", summary="Ready", responses=problems(503), response_model_exclude_none=True)
 async def readyz(parts: Parts) -> Health:
-    """The record answers, and can be written."""
-    # Any read will do: all use the same thread and file.
-    await parts.store.feed.head("")
-    await parts.store.check_writable()
-    return Health(status="ready")
+    """The record answers and can be written, and the server is not about to stop. `note` says when news of other
+    servers takes seconds: a lost bus makes no server useless."""
+    await parts.check_ready()
+    return Health(status="ready", note=parts.wake_ups.trouble if parts.wake_ups else None)
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics",
+    response_class=PlainTextResponse,
+    responses=problems(401, 403),
+    dependencies=[Depends(from_a_program)],
+)
+async def metrics(parts: Parts, request: Request) -> Response:
+    """Text for Prometheus, counted from the first request on. Needs the bearer token of BYLEAVE_METRICS_TOKEN; when
+    that is not set, only programs on the server's machine read it, and not through a proxy."""
+    headers = request.headers
+    authorization, host = headers.get("authorization", ""), headers.get("host", "")
+    check_may_read(parts.settings.metrics_token, request.scope, authorization, host)
+    exposition = await Exposition.of(parts)
+    return Response(exposition.text(), headers={"content-type": CONTENT_TYPE, "cache-control": "no-store"})
 
 
 @router.post(

@@ -47,7 +47,8 @@ class WholeQuery(WireModel):
 async def approve(
     parts: Parts, principal: Approver, project: Project, approval_id: str, body: ApproveBody
 ) -> DecisionAnswer:
-    """Lets exactly what was shown run. With `digest`, only if that is what waits. With the scope `class` or `session`,
+    """Lets exactly what was shown run. With `digest`, only if that is what waits. If more identical calls wait than
+    `calls` says were shown, nothing runs, and the 409 has the state `pending`. With the scope `class` or `session`,
     further calls too, as `terms` say, including those that already wait. A late or second decision is a 409 whose
     `state` says what holds."""
     return await _decide(
@@ -57,6 +58,7 @@ async def approve(
         project_id=project,
         approve=True,
         digest=body.digest,
+        calls=body.calls,
         scope=body.scope,
         terms=body.terms,
     )
@@ -85,6 +87,7 @@ async def confirm(parts: Parts, principal: Approver, approval_id: str, body: Con
         approve=approve,
         reason=body.reason,
         digest=body.digest,
+        calls=body.calls,
         scope=body.scope,
         terms=body.terms,
     )
@@ -108,8 +111,8 @@ async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[Appro
 async def whole_call(
     parts: Parts, principal: Person, approval_id: str, query: Annotated[WholeQuery, Query()]
 ) -> WholeCall:
-    """The whole content, also if the question shows only a part. Text that looks like a secret and could not act is
-    masked, with its length; `reveal` shows it too. Refused to an agent's token."""
+    """The whole call and the files it would run, also if the question shows only a part. Text that looks like a secret
+    and could not act is masked, with its length; `reveal` shows it too. Refused to an agent's token."""
     return await parts.approvals.whole_call(approval_id, principal.user_id, reveal=query.reveal)
 
 
@@ -129,6 +132,7 @@ async def _decide(
     project_id: str | None = None,
     reason: str | None = None,
     digest: str | None = None,
+    calls: int = 1,
     scope: ApprovalScope = ApprovalScope.ONCE,
     terms: GrantTerms | None = None,
 ) -> DecisionAnswer:
@@ -138,6 +142,7 @@ async def _decide(
         approve=approve,
         reason=reason,
         digest=digest,
+        calls=calls,
         project_id=project_id,
         scope=scope,
         terms=terms,

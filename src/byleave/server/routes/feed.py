@@ -62,7 +62,7 @@ LastEventId = Annotated[
 ]
 EVENTS: dict[int | str, JsonObject] = {
     200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/FeedEvent"}}}},
-    **problems(429, 503),
+    **problems(409, 429, 503),
 }
 
 
@@ -99,12 +99,13 @@ async def stream(
     retention removed some of it, `feed.gap` comes in its place, with your last number, then the rest. An unknown
     number starts now too; a value that is no number is a 400. A comment line comes at least every heartbeat. With
     `client`, executions of the project are signalled on this stream. It ends with the token or the sign-in it was
-    opened with."""
+    opened with, or when a later start of its client connects; that is a 409 from then on."""
     last = _last_event_id(last_event_id or query.last_event_id)
     client = _client(principal, query, project, looks=looks == LOOKS_AT_WRITES)
     if client is not None and editor == "vscode":
         client = replace(client, editor="vscode")
     if client is not None:
+        client = replace(client, generation=principal.client_generation if client.declared else None)
         await check_client(parts, principal, project, client.client_id, joins=True)
     reader = Reader(principal.user_id, project, client, last)
     return FeedResponse(await parts.sessions.open_feed(principal, reader))

@@ -2,12 +2,13 @@
 
 Every request passes the same checks as all others: a bearer token of ours, the user's own project, our host names. It
 needs a bearer token, never the page's cookie, and no page of another origin may use it. The protocol itself is in
-`mcp_sessions`, loaded with the first request and only if the `mcp` extra is installed.
+`mcp_requests`, loaded with the first request and only if the `mcp` extra is installed.
 """
 
 import asyncio
 import importlib
-from typing import TYPE_CHECKING, Annotated, cast
+from types import ModuleType
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
@@ -22,23 +23,17 @@ from byleave.server.isolation import is_of, unlogged
 from byleave.server.problems import problems
 from byleave.server.services import Services
 
-if TYPE_CHECKING:
-    from .mcp_sessions import McpSessions
-
 
 async def by_bearer(request: Request) -> None:
     """Refuse the page's cookie, and pages of other origins."""
     if "authorization" not in request.headers:
         raise Unauthenticated("MCP needs a bearer token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT}")
     origin = request.headers.get("origin")
-    if origin is not None and not is_of(origin, request.headers["host"]):
+    if origin is not None and not is_of(origin, request.headers["host"], request.url.scheme):
         raise RefusedError("Another page made this request.", hint="Use an MCP host, not a page.")
 
 
 router = APIRouter(route_class=StrictRoute, tags=["mcp"], dependencies=[Depends(by_bearer)])
-
-PART = "mcp"
-
 
 OfAgent = Annotated[Principal, Depends(Allow(Scope.AGENT, Scope.CHAT))]
 WHICH = (
@@ -63,10 +58,10 @@ async def answer_mcp_by_header(
 
 
 async def _answer(parts: Services, principal: Principal, project: str, request: Request) -> Response:
-    sessions = await _sessions(parts)
+    requests = await _requests()
     # The library parses on the event loop, any number of values, and takes the last of two equal keys.
-    message = await strict_body(request) if request.method == "POST" else b""
-    return await sessions.answer(principal, project, message)
+    body, message = await strict_body(request) if request.method == "POST" else (b"", None)
+    return await requests.answer_request(parts, principal, project, request, body, message)
 
 
 for endpoint in (answer_mcp, answer_mcp_by_header):
@@ -85,12 +80,12 @@ for path, endpoint, again in (("/mcp/{project_id}", answer_mcp, ""), ("/mcp", an
         (
             "GET",
             "listen_mcp",
-            "Listen to an MCP session",
-            "Messages of the server's own.",
+            "Resume the stream of an MCP call",
+            "After a broken connection, with the header Last-Event-ID. The server has no messages of its own.",
             "text/event-stream",
-            (400, 404, 503),
+            (400, 404, 405, 503),
         ),
-        ("DELETE", "end_mcp", "End an MCP session", "Calls off what it has open.", "*/*", (400, 404, 503)),
+        ("DELETE", "end_mcp", "End an MCP session", "Cancels its open calls.", "*/*", (400, 404, 503)),
     ):
         router.add_api_route(
             path,
@@ -122,16 +117,11 @@ async def _project(parts: Services, principal: Principal, named: str | None) -> 
     return projects[0].id
 
 
-async def _sessions(parts: Services) -> "McpSessions":
-    if PART not in parts.on_demand:
-        try:
-            # The imports take seconds on a small machine: in a thread they hold up nobody else.
-            module = await asyncio.to_thread(importlib.import_module, "byleave.server.routes.mcp_sessions")
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
-                raise
-            raise Unavailable(
-                "This server does not speak MCP.", hint="In a checkout: `pip install '.[mcp]'`."
-            ) from None
-        parts.on_demand.setdefault(PART, module.McpSessions(parts))
-    return cast("McpSessions", parts.on_demand[PART])
+async def _requests() -> ModuleType:
+    try:
+        # The imports take seconds on a small machine: in a thread they hold up nobody else.
+        return await asyncio.to_thread(importlib.import_module, "byleave.server.routes.mcp_requests")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise Unavailable("This server does not speak MCP.", hint="In a checkout: `pip install '.[mcp]'`.") from None

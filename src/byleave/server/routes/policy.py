@@ -97,11 +97,12 @@ async def policy(parts: Parts, principal: Person, project: Project) -> RuleLayer
     summary="Declare a machine's rules",
     tags=["grants"],
     status_code=204,
-    responses=problems(503),
+    responses=problems(409, 503),
 )
 async def declare_policy(parts: Parts, principal: Executor, project: Project, body: PolicyDeclaration) -> Response:
     """Rules that the owner of a client's machine wrote, layer by layer. The server judges with them from now on. Rules
-    that cannot be read are a 400; a client that is not who it was at first contact is a 403."""
+    that cannot be read are a 400; a client that is not who it was at first contact is a 403; a copy
+    of it, or an earlier start, a 409."""
     await check_client(parts, principal, project, body.client_id, joins=False)
     declared_layers(body.layers)  # refuse unreadable rules now, not at the first call
     text = body.model_dump_json()

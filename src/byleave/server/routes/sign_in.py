@@ -55,11 +55,11 @@ class SignInQuery(WireModel):
 SIGN_IN: dict[str, Any] = {
     "summary": "Sign in to the page",
     "response_class": HTMLResponse,
-    "responses": problems(401, 403),
+    "responses": problems(401, 403, 503),
 }
 
 
-@router.post("/my/signin", summary="A link that signs a browser in", responses=problems(429))
+@router.post("/my/signin", summary="A link that signs a browser in", responses=problems(429, 503))
 async def sign_in_link(
     parts: Parts,
     principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, every=True, people_only=True))],
@@ -67,7 +67,7 @@ async def sign_in_link(
     """Works once within ten minutes, for chat and approve; its sign-in lasts no longer than the token or the sign-in
     that asked for it. A program may exchange it at `/signin/exchange` for a token with no more scopes than the asker.
     Needs both scopes. Too many at once are a 429."""
-    code = parts.sign_in.asked_for(
+    code = await parts.sign_in.asked_for(
         principal.user_id, until=principal.expires_at, scopes=principal.scopes, led_by=principal.sign_ins
     )
     return SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS))
@@ -79,14 +79,14 @@ async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, 
     """Takes the one-time code of a link, sets the page's cookie, and gives the browser the key that goes with it.
     If another page led here, or another user is signed in, a page asks first."""
     code = query.code
-    found = parts.sign_in.look_up(code)
+    found = await parts.sign_in.look_up(code)
     other = await _signed_in_as(parts, request, None if found is None else found.user)
     if found is None:
         # An old tab, reloaded with its used link in a browser that is signed in: go on to the page.
         return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
     if _led_here(request) or (other is not None and other != found.user):
         return _asked(request, code, found, other)
-    return _signed_in(parts, request, code)
+    return await _signed_in(parts, request, code)
 
 
 def _led_here(request: Request) -> bool:
@@ -102,16 +102,16 @@ def _led_here(request: Request) -> bool:
     "/signin",
     summary="Sign in to the page after being asked",
     response_class=HTMLResponse,
-    responses=problems(401, 403),
+    responses=problems(401, 403, 503),
     dependencies=[Depends(from_our_form)],
 )
 async def confirm_sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, Query()]) -> Response:
     """The button of that question posts here. Accepted only from a page of this server."""
-    return _signed_in(parts, request, query.code)
+    return await _signed_in(parts, request, query.code)
 
 
-def _signed_in(parts: Services, request: Request, code: str) -> Response:
-    found = parts.sign_in.use(code)
+async def _signed_in(parts: Services, request: Request, code: str) -> Response:
+    found = await parts.sign_in.use(code)
     if found is None:
         return _over(request)
     key, seconds = new_key(), found.session_seconds()
@@ -199,14 +199,20 @@ async def sign_out(parts: Parts, request: Request) -> Response:
     with suppress(Unauthenticated):
         await sessions.end(await sessions.verify(_cookies(request), request.headers.get(HEADER, "")))
     response = Response(status_code=204)
-    response.delete_cookie(cookie_name(request.headers.get("host", "")), path="/", httponly=True, samesite="strict")
+    response.delete_cookie(
+        cookie_name(request.headers.get("host", "")),
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
     return response
 
 
 @router.post(
     "/signin/exchange",
     summary="A token for a one-time link",
-    responses=problems(401, 403, 429),
+    responses=problems(401, 403, 429, 503),
     dependencies=[Depends(from_a_program)],
 )
 async def exchange(parts: Parts, body: ExchangeBody, response: Response) -> ExchangedToken:
@@ -217,19 +223,19 @@ async def exchange(parts: Parts, body: ExchangeBody, response: Response) -> Exch
         raise RefusedError(
             "This server's tokens come from your identity provider, so a link gives none.", hint="Get a token there."
         )
-    found = parts.sign_in.look_up(code)
-    if found is None:
+    found = await parts.sign_in.look_up(code)
+    if found is not None and Scope.EXECUTE not in found.scopes:
+        raise RefusedError(
+            "This link was made by a page, which may not execute, so it signs in a browser only.",
+            hint="Run `byleave link` in a terminal, and use the link it prints.",
+        )
+    # Of several that found it, one gets it.
+    if found is None or await parts.sign_in.use(code) is None:
         parts.sign_in.count_wrong()
         raise Unauthenticated(
             "This link was used already or is too old: it works once, and for 10 minutes.",
             hint="Run `byleave link` for a new one.",
         )
-    if Scope.EXECUTE not in found.scopes:
-        raise RefusedError(
-            "This link was made by a page, which may not execute, so it signs in a browser only.",
-            hint="Run `byleave link` in a terminal, and use the link it prints.",
-        )
-    parts.sign_in.use(code)
     seconds = found.session_seconds(PROGRAM_SECONDS)
     scopes = sorted(found.scopes)
     log.info("a program was signed in by a link", user=found.user)

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from byleave import telemetry
-from byleave.calls.executor import Caller
+from byleave.calls.executor import Caller, unrecorded
+from byleave.calls.limits import RecordFullError
 from byleave.gate import mask_text
 from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.chat import Cancelled
@@ -128,15 +129,22 @@ async def execute(
     )
     async with parts.until_closing(GOES_ON):
         with telemetry.called_from(_caller_of(request)):
-            row = await parts.executor.call(
-                body.tool_name,
-                body.tool_params,
-                session,
-                caller=Caller(agent_id=principal.agent_id, mode=principal.bounded(body.mode), key=body.idempotency_key),
-                until_asked=True,
-                seconds=parts.settings.max_wait_seconds,
-            )
-    return Response(row.response_json(), media_type="application/json")
+            try:
+                row = await parts.executor.call(
+                    body.tool_name,
+                    body.tool_params,
+                    session,
+                    caller=Caller(
+                        agent_id=principal.agent_id, mode=principal.bounded(body.mode), key=body.idempotency_key
+                    ),
+                    until_asked=True,
+                    seconds=parts.settings.max_wait_seconds,
+                )
+            except RecordFullError as error:
+                answer = unrecorded(body.tool_name, error).model_dump_json().encode()
+            else:
+                answer = row.response_json()
+    return Response(answer, media_type="application/json")
 
 
 @hot.post("/my/projects/{project_id}/tools/{tool_id}/result", summary="Report a result", responses=problems(409, 503))

@@ -1,13 +1,14 @@
 """Undo from the page: the machine that ran a call plans its undo, and carries it out when a person confirms.
 
 The server knows no file. It asks the client that executed the call, over the feed, and waits a bounded time for its
-report; only that client may report. A plan is carried out by its digest, so that what happens is what was shown.
-A completed undo is recorded when it is reported, even if nobody waits for it any more. An agent's token is refused.
+report, which may come to another server; only that client may report. A plan is carried out by its digest, so that what
+happens is what was shown. A completed undo is recorded when it is reported, even if nobody waits for it any more. An
+agent's token is refused.
 """
 
 import asyncio
-import time
-from typing import Annotated, cast
+from contextlib import suppress
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
@@ -23,8 +24,9 @@ from byleave.server.dependencies import Allow, ChatOrApprove, Executor, Parts, P
 from byleave.server.errors import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.problems import problems
 from byleave.server.services import Services
-from byleave.store import ExecutionRow
+from byleave.store import ExecutionRow, Store
 from byleave.store.executions import given_to_another
+from byleave.store.undos import Pending, report_topic
 
 from .tools import reporter
 
@@ -35,62 +37,13 @@ START_SECONDS = 10.0
 WAIT_SECONDS = 15.0
 UNDER_WAY_SECONDS = 600.0
 """An undo that was begun and not reported within this time counts as lost."""
+LOOK_AGAIN_SECONDS = 1.0
+"""Interval at which a request's row is read, in case a hint got lost."""
 WAITING_PER_USER = 8
-MOST_WAITING = 256
 MAX_REPORT_BYTES = 16 * 1024 * 1024
 CHANGES_FILES = frozenset({"write_file", "execute_command"})
-PART = "undo"
 NOT_READ = "not shown: the rules deny reading it"
 ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."
-
-
-class Waiting:
-    """Requests that wait for a client's report."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, tuple[str, str, asyncio.Future[UndoReport]]] = {}
-        self._under_way: dict[str, tuple[str, float]] = {}
-        """By call: the request that a machine has begun, and when it said so."""
-
-    @classmethod
-    def of(cls, parts: Services) -> "Waiting":
-        return cast("Waiting", parts.on_demand.setdefault(PART, cls()))
-
-    def add(self, request_id: str, tool_id: str, user_id: str) -> "asyncio.Future[UndoReport]":
-        """Register a request for one report; the caller must `drop` it."""
-        if sum(user == user_id for _, user, _ in self._waiting.values()) >= WAITING_PER_USER:
-            raise TooMany("You wait for too many machines at once.", hint="Try again when those have answered.")
-        if len(self._waiting) >= MOST_WAITING:
-            raise Unavailable("Too many wait for their machines.", hint="Try again in a moment.")
-        future: asyncio.Future[UndoReport] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = (tool_id, user_id, future)
-        return future
-
-    def drop(self, request_id: str) -> None:
-        self._waiting.pop(request_id, None)
-
-    def tell(self, tool_id: str, report: UndoReport) -> None:
-        """Pass a report to the request that waits for it, unless it is about another call."""
-        if report.begun:
-            if self._waiting.get(report.request_id, ("",))[0] == tool_id:
-                self._under_way[tool_id] = (report.request_id, time.monotonic())
-            return
-        if self._under_way.get(tool_id, ("", 0.0))[0] == report.request_id:
-            del self._under_way[tool_id]
-        known = self._waiting.get(report.request_id)
-        if known is not None and known[0] == tool_id and not known[2].done():
-            known[2].set_result(report)
-
-    def is_under_way(self, tool_id: str) -> bool:
-        """True if a machine has begun to undo a call and not yet reported the end."""
-        _, since = self._under_way.get(tool_id, ("", 0.0))
-        if since + UNDER_WAY_SECONDS < time.monotonic():
-            self._under_way.pop(tool_id, None)  # the machine was killed, or its report lost
-        return tool_id in self._under_way
-
-    async def close(self) -> None:
-        """Forget all requests; each ends by itself (`Services.until_closing`)."""
-        self._waiting.clear()
 
 
 @router.get(
@@ -182,7 +135,10 @@ async def post_undo_report(
     elif report.problem is not None:
         actor = f"user:{principal.user_id}"
         await parts.store.undos.record_failure(row, report.request_id, actor=actor, problem=report.problem)
-    Waiting.of(parts).tell(tool_id, report)
+    if report.begun:
+        await parts.store.undos.has_begun(row, report.request_id, seconds=UNDER_WAY_SECONDS)
+    else:
+        await parts.store.undos.tell(row, report.request_id, report.model_dump_json())
     return Response(status_code=204)
 
 
@@ -190,14 +146,8 @@ async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | Non
     """Ask the machine and wait for its report."""
     row = await parts.store.executions.get(tool_id, user_id=user_id)
     _check_can_be_asked(parts, row)
-    waiting, request_id = Waiting.of(parts), new_id("undoreq")
-    if waiting.is_under_way(row.id):
-        raise ConflictError(
-            "The machine is undoing this call right now.",
-            state="undoing",
-            hint="The feed says when it is done; or look again in a moment.",
-        )
-    answer = waiting.add(request_id, row.id, user_id)
+    request_id, news = new_id("undoreq"), asyncio.Event()
+    stop = parts.bus.listen(report_topic(request_id), lambda fact: news.set())
     try:
         async with parts.until_closing("Look at the record before you try again."):
             await parts.store.undos.ask(
@@ -207,18 +157,42 @@ async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | Non
                 plan=None if body is None else body.plan,
                 partial=body is not None and body.partial,
                 seconds=START_SECONDS,
+                awaited_seconds=WAIT_SECONDS,
                 # The machine knows its owner's rules, not those of the server.
                 keep_off=parts.machines.keep_off("read_file", *CHANGES_FILES),
+                admit=_admit,
             )
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
-                    return row, await answer
-            except TimeoutError:
-                if waiting.is_under_way(row.id):
-                    return row, UndoReport(request_id=request_id, begun=True)
-                raise _no_answer(acts=body is not None) from None
+                    await _until_reported(parts.store, request_id, news)
+            left = await parts.store.undos.leave(request_id)
     finally:
-        waiting.drop(request_id)
+        stop()
+    if left.report is not None:
+        return row, UndoReport.model_validate_json(left.report)
+    if left.has_begun:
+        return row, UndoReport(request_id=request_id, begun=True)
+    raise _no_answer(acts=body is not None)
+
+
+def _admit(pending: Pending) -> None:
+    if pending.is_under_way:
+        raise ConflictError(
+            "The machine is undoing this call right now.",
+            state="undoing",
+            hint="The feed says when it is done; or look again in a moment.",
+        )
+    if pending.awaited >= WAITING_PER_USER:
+        raise TooMany("You wait for too many machines at once.", hint="Try again when those have answered.")
+
+
+async def _until_reported(store: Store, request_id: str, news: asyncio.Event) -> None:
+    """Wait for the report, which may come to any server."""
+    while not await store.undos.is_reported(request_id):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await news.wait()
+        news.clear()
 
 
 def _check_can_be_asked(parts: Services, row: ExecutionRow) -> None:

@@ -2,7 +2,7 @@
 
 `schema.sql` is the schema: a new file is made from it. Only an older database is migrated, by Alembic, in one
 transaction: a start that is killed, or runs out of disk, leaves the record as it was. Alembic is imported only then:
-with SQLAlchemy it would take as long as the rest of a start.
+with SQLAlchemy it would take as long as the rest of a start. PostgreSQL's part is in `store/postgres/tables.py`.
 """
 
 import re
@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from byleave.protocol.errors import ConfigurationError
 from byleave.store.database import Execute
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 HERE = Path(__file__).parent
 SCHEMA = HERE.parent / "schema.sql"
@@ -22,6 +25,14 @@ COVERED_SINCE = "0007"
 """From this revision on the audit chain covers rows."""
 REVISIONS = sorted(path.name[:4] for path in HERE.glob("versions/[0-9]*.py"))
 NEWEST = REVISIONS[-1]
+OLDEST_WRITER = "0013"
+"""The oldest revision whose servers may go on writing into a record of this one, beside newer ones.
+
+A migration that only adds leaves this as it is; any other raises it to its own revision. What "only adds" means is
+under "Rolling upgrades" in docs/operations.md, and is tested.
+"""
+_TEXT = re.compile(r"\b(?:VARCHAR\(\d+\)|TEXT)(?=[\s,);]|$)")
+_TABLES = ("CREATE TABLE", "ALTER TABLE")
 TELLING = ("collate", "on conflict", "check", "strict", "without rowid")
 """Words of a statement that change what a table or index holds, and that SQLite does not tell in another way."""
 STATISTICS = ("sqlite_stat1", "sqlite_stat4")
@@ -38,15 +49,19 @@ def bring_up_to_date(
     stored = stored_revision(path)
     if stored is None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            # Only an empty file takes it: retention can then give pages back a few at a time.
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            # One transaction: all tables or none.
-            connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
-            connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))
+            begin_tables(connection)
             take_in(connection, None)
             connection.execute("COMMIT")
     elif stored != NEWEST:
         upgrade(path, finish=lambda connection: take_in(connection, stored))
+
+
+def begin_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new record, in a transaction that is left open: all tables or none."""
+    # Only an empty file takes it: retention can then give pages back a few at a time.
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.executescript(f"BEGIN; {SCHEMA.read_text(encoding='utf-8')}")
+    connection.execute("INSERT INTO alembic_version VALUES (?)", (NEWEST,))
 
 
 def stored_revision(path: Path) -> str | None:
@@ -63,21 +78,38 @@ def stored_revision(path: Path) -> str | None:
             hint="Point BYLEAVE_DATABASE_URL at a new file, or leave it out.",
         )
     revision = str(rows[0][0])
-    if revision not in REVISIONS:
-        raise ConfigurationError(
-            f"The record {str(path)!r} was written by a newer Byleave (its tables are {revision!r}).",
-            hint="Install that version again, or put back the backup from before the upgrade.",
-        )
+    check_known(str(path), revision)
     return revision
 
 
-def check_up_to_date(path: Path) -> None:
-    """Refuse a record that this version could only read after migrating it."""
-    if stored_revision(path) != NEWEST:
+def check_known(name: str, revision: str, oldest_writer: str | None = None) -> None:
+    """Refuse a record of a newer version, unless that lets servers of this one write into it."""
+    is_shared = oldest_writer is not None and oldest_writer <= NEWEST < revision
+    if revision not in REVISIONS and not is_shared:
+        needed = f", and a server must know {oldest_writer!r} to write in them" if oldest_writer else ""
         raise ConfigurationError(
-            f"The record {str(path)!r} was written by an older Byleave.",
-            hint="Start the server once: it brings the record up to date.",
+            f"The record {name!r} was written by a newer Byleave (its tables are {revision!r}{needed}).",
+            hint="Install that version again, or put back the backup from before the upgrade.",
         )
+
+
+def check_up_to_date(name: str, revision: str | None) -> None:
+    """Refuse a record that this version could only read after migrating it."""
+    if revision is None or revision < NEWEST:
+        raise ConfigurationError(
+            f"The record {name!r} was written by an older Byleave.",
+            hint="Run `byleave db migrate`, or start the server once: either brings the record up to date.",
+        )
+
+
+def in_postgres(sql: str) -> str:
+    """The statements in PostgreSQL's words: ids and times compare byte by byte, whatever language it is set up for."""
+    return _TEXT.sub('TEXT COLLATE "C"', sql)
+
+
+def typed(sql: str, dialect: str) -> str:
+    """A statement of a migration, with the column types that a new record has in the database that is migrated."""
+    return in_postgres(sql) if dialect == "postgresql" and sql.lstrip().startswith(_TABLES) else sql
 
 
 def objects(execute: Execute) -> dict[str, object]:
@@ -121,16 +153,12 @@ def own_objects() -> Mapping[str, object]:
 
 
 def upgrade(path: Path, revision: str = "head", *, finish: Callable[[sqlite3.Connection], None] | None = None) -> None:
-    """Migrate to a revision in one transaction."""
-    from alembic import command
-    from alembic.config import Config
+    """Migrate an SQLite file to a revision in one transaction."""
     from sqlalchemy import URL, create_engine, event
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import NullPool
 
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
-    config = Config()
-    config.set_main_option("script_location", str(HERE).replace("%", "%%"))
 
     # By default pysqlite begins a transaction only at the first INSERT: every CREATE and ALTER before it would be
     # committed on its own, and a start that is killed between two of them could never be completed.
@@ -144,11 +172,29 @@ def upgrade(path: Path, revision: str = "head", *, finish: Callable[[sqlite3.Con
 
     try:
         with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
+            migrate(connection, revision)
             if finish is not None:
                 finish(connection.connection.dbapi_connection)  # type: ignore[arg-type] - it is pysqlite's
     except DBAPIError as error:
         raise (error.orig if isinstance(error.orig, sqlite3.Error) else error) from error
     finally:
         engine.dispose()
+
+
+def migrate(connection: "sqlalchemy.Connection", revision: str = "head") -> None:
+    """Migrate to a revision inside the connection's transaction.
+
+    Migrations are written in the types of `schema.sql`, for both databases.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from sqlalchemy import event
+
+    @event.listens_for(connection, "before_cursor_execute", retval=True)
+    def _type(connection: Any, _cursor: object, sql: str, parameters: Any, *_: object) -> tuple[str, Any]:
+        return typed(sql, connection.dialect.name), parameters
+
+    config = Config()
+    config.set_main_option("script_location", str(HERE).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)

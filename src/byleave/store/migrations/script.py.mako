@@ -1,6 +1,5 @@
 """${message}."""
 
-import sqlalchemy as sa
 from alembic import op
 
 revision = ${repr(up_revision)}

@@ -1,6 +1,8 @@
-"""PostgreSQL as the record's database, for one server. Imported only if the URL asks for it: psycopg is an extra.
+"""PostgreSQL as the record's database. Imported only if the URL asks for it: psycopg is an extra.
 
-`connections` speaks with the server, `tables` makes and checks the tables and holds the lease, `database` runs units.
+`connections` speaks with the server, `tables` makes, migrates and checks the tables and lets servers take turns,
+`database` runs units, `notices` hears of those of other servers; `sizes` measures the record, `copying` is an end of
+`store/transfer.py`.
 """
 
 from .database import PostgresDatabase

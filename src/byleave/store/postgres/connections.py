@@ -16,7 +16,7 @@ from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.store.database import StorageError
+from byleave.store.database import Batch, Lookup, StorageError, Transaction
 
 Connection = psycopg.Connection[Any]
 
@@ -33,11 +33,12 @@ LIMITS = (
 )
 NOW = """to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS now"""
 READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {LIMITS}"
+SERVER, TOOL = "byleave", "byleave tool"
+"""Names of connections, as PostgreSQL lists them: of a server, and of what must not run beside one."""
 NUL, NUL_SIGN = "\x00", "\u2400"
 """PostgreSQL cannot store the first; the second is shown for it."""
 DEFAULTS = {
     "connect_timeout": CONNECT_SECONDS,
-    "application_name": "byleave",
     # A server that vanished without a word is noticed in seconds, not in hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -47,21 +48,32 @@ DEFAULTS = {
 _PARAMETER = re.compile(r'(?<![:\w"?]):([a-z_][a-z0-9_]*)')
 _ONE_ROW = re.compile(r"(INSERT INTO \w+ \([^()]*\) VALUES )(\([^()]*\))")
 _READS = ("SELECT", "WITH")
+_BY_KEY = re.compile(
+    r"INSERT INTO (?P<new>\w+) \([^()]*\) VALUES \([^()]*\)"
+    r"|UPDATE (?P<old>\w+) SET [^()]* WHERE id = :id(?: AND (?:(?! OR )[^()])*)?"
+)
+"""Statements that write the row `:id` of a table, and no other."""
+_ONE_CHANGED = (b"WITH changed AS (", b" RETURNING 1) SELECT 1 / count(*) FROM changed")
+"""Fails by a division by zero if a statement changed nothing: an answer to it need not be waited for."""
 _WORDS = (
     ("password authentication failed", "The user name or the password is wrong."),
     ("no password supplied", "Put the password into the URL, or into ~/.pgpass."),
-    ("does not exist", "Create the database and its user first: createuser byleave, createdb -O byleave byleave."),
+    ("FATAL: database", "Create the database and its user first: createuser byleave, createdb -O byleave byleave."),
+    ("FATAL: role", "Create the database's user first: createuser byleave."),
     ("no pg_hba.conf entry", "Allow this machine and user in the server's pg_hba.conf."),
     ("too many", "Allow more connections in the server's settings, or put PgBouncer before it: Byleave opens five."),
+    ("No space left on device", "Free room on the database's disk; the record is as it was."),
+    ("read-only transaction", "The database takes no changes: see who set default_transaction_read_only, and why."),
+    ("lock timeout", "Somebody has a table locked: see pg_stat_activity; then try again. The record is as it was."),
     ("permission denied", "Make the user the owner of the database: ALTER DATABASE … OWNER TO …"),
     ("SSL", "See `sslmode` in the URL."),
 )
 """Parts of messages, with what to do about them."""
 
 
-def connect(url: str) -> Connection:
+def connect(url: str, name: str = SERVER) -> Connection:
     """A connection that begins and ends transactions only when told."""
-    given: dict[str, Any] = {**DEFAULTS, **conninfo_to_dict(url), "client_encoding": "UTF8"}
+    given: dict[str, Any] = {**DEFAULTS, "application_name": name, **conninfo_to_dict(url), "client_encoding": "UTF8"}
     return psycopg.connect(
         **given, autocommit=True, prepare_threshold=None, row_factory=_rows, cursor_factory=psycopg.ClientCursor
     )
@@ -98,15 +110,17 @@ def roll_back(connection: Connection) -> None:
 
 
 @contextmanager
-def told_in_words(name: str) -> Generator[None]:
+def told_in_words(name: str, doing: str = "opened") -> Generator[None]:
     """Turn an error about the whole record into a ConfigurationError with a hint."""
     try:
         yield
     except (psycopg.Error, StorageError) as error:
         told = " ".join(str(error).split())
         hint = next((hint for part, hint in _WORDS if part in told), None)
-        hint = hint or "Check that the server runs, and BYLEAVE_DATABASE_URL: its host, port and database."
-        raise ConfigurationError(f"The record at {name!r} cannot be opened: {told}.", hint=hint) from error
+        if hint is None and isinstance(error, psycopg.OperationalError | StorageError):
+            hint = "Check that the server runs, and BYLEAVE_DATABASE_URL: its host, port and database."
+        hint = hint or "The record is as it was; PostgreSQL's log says more."
+        raise ConfigurationError(f"The record at {name!r} cannot be {doing}: {told}.", hint=hint) from error
 
 
 def storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -151,32 +165,38 @@ def _rows(cursor: "psycopg.Cursor[Any]") -> Callable[[Iterable[Any]], Row]:
 class Result:
     """The result of a statement, which is sent when somebody looks."""
 
-    __slots__ = ("_count", "_rows", "_statements")
+    __slots__ = ("_count", "_is_here", "_rows", "_statements")
 
     def __init__(self, statements: "Statements") -> None:
         self._statements = statements
+        self._is_here = False
         self._count = -1
         self._rows: list[Any] = []
 
     def take(self, cursor: "psycopg.Cursor[Any]") -> None:
+        self._is_here = True
         self._count = cursor.rowcount
         self._rows = cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
         self._rows.reverse()
 
     @property
     def rowcount(self) -> int:
-        self._statements.send()
+        self._look()
         return self._count
 
     def fetchone(self) -> Any:
-        self._statements.send()
+        self._look()
         return self._rows.pop() if self._rows else None
 
     def fetchall(self) -> Sequence[Any]:
-        self._statements.send()
+        self._look()
         rows, self._rows = self._rows, []
         rows.reverse()
         return rows
+
+    def _look(self) -> None:
+        if not self._is_here:
+            self._statements.send()
 
 
 class Statements:
@@ -186,17 +206,39 @@ class Statements:
         self._connection = connection
         self._literal = Transformer(connection).as_literal
         self._waiting: list[tuple[bytes, Result]] = []
+        self._ahead: dict[bytes, tuple[tuple[str, str], Result]] = {}
+        """Lookups that were sent ahead, each with its row."""
         self.changes = 0
         """Statements that may have changed something."""
 
+    def transaction(self, now: str, seal_keys: tuple[bytes, ...], batch: Batch | None = None) -> Transaction:
+        return Transaction(
+            self.execute, self.executemany, self.change, now, seal_keys, batch or Batch(), storable=storable
+        )
+
+    def look_ahead(self, lookups: Iterable[Lookup]) -> None:
+        """Ask what units will ask: they get these answers, unless a row may have changed by then."""
+        for lookup in lookups:
+            text = self._filled(lookup.sql, lookup.parameters)
+            if text not in self._ahead:
+                self._ahead[text] = (lookup.table, lookup.key), self._add(text)
+
     def execute(self, sql: str, parameters: Mapping[str, Any] = {}, /) -> Result:
-        self.changes += not sql.lstrip().startswith(_READS)
-        return self._add(self._filled(sql, parameters))
+        text = self._filled(sql, parameters)
+        if not sql.lstrip().startswith(_READS):
+            self._changing(sql, parameters)
+        elif text in self._ahead:
+            return self._ahead.pop(text)[1]
+        return self._add(text)
+
+    def change(self, sql: str, parameters: Mapping[str, Any], /) -> None:
+        self._changing(sql, parameters)
+        self._add(self._filled(sql, parameters).join(_ONE_CHANGED))
 
     def executemany(self, sql: str, parameters: Iterable[Mapping[str, Any]], /) -> object:
         """Insert all rows by one statement."""
         head, row = _insertion(sql)
-        self.changes += 1
+        self._changing(sql, {})
         return self._add(head + b", ".join(self._filled(row, values) for values in parameters))
 
     def send(self, *last: str) -> None:
@@ -210,6 +252,14 @@ class Statements:
             if number:
                 cursor.nextset()
             result.take(cursor)
+
+    def _changing(self, sql: str, parameters: Mapping[str, Any]) -> None:
+        """Drop the answers that a statement may make untrue."""
+        self.changes += 1
+        if self._ahead:
+            table = _table_by_key(sql)
+            row = (table, parameters["id"]) if table and "id" in parameters else None
+            self._ahead = {} if row is None else {text: one for text, one in self._ahead.items() if one[0] != row}
 
     def _add(self, text: bytes) -> Result:
         result = Result(self)
@@ -232,6 +282,13 @@ class Statements:
 def _split(sql: str) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
     pieces = _PARAMETER.split(sql)
     return tuple(piece.encode() for piece in pieces[::2]), tuple(pieces[1::2])
+
+
+@lru_cache(maxsize=2048)
+def _table_by_key(sql: str) -> str | None:
+    """The table of which a statement writes the row `:id` alone; None if it may write others."""
+    found = _BY_KEY.fullmatch(sql)
+    return found and (found["new"] or found["old"])
 
 
 @lru_cache(maxsize=64)

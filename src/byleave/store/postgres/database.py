@@ -6,8 +6,10 @@ thread, since each waits for the network; hints are sent and futures answered on
 time of a transaction is the server's clock.
 
 A lost connection is replaced, and units that were not committed run again, a few times. When it was lost at the commit,
-the count in `server_lease` says whether the commit was kept. Only if the server stays away are callers told that the
-end is unknown; nothing that may have happened is ever done again.
+the count in this server's row of `servers` says whether the commit was kept. Only if the database stays away are
+callers told that the end is unknown; nothing that may have happened is ever done again.
+
+Several servers share a record: their transactions take turns (`tables.py`), and each notifies the others of its topics.
 """
 
 import asyncio
@@ -15,9 +17,10 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
@@ -25,7 +28,8 @@ import psycopg
 import structlog
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.store.database import Batch, InUseError, Space, StorageError, Transaction, UnknownEndError
+from byleave.store.database import Batch, Hint, Lookup, Space, StorageError, Transaction, UnknownEndError
+from byleave.store.migrations import check_up_to_date
 from byleave.store.units import MAX_BATCH, OnCommit, Unit, Worker, closed
 
 from .connections import (
@@ -33,26 +37,28 @@ from .connections import (
     LIMITS,
     NOW,
     READ,
+    TOOL,
     Connection,
     Statements,
     connect,
     is_lost,
     name_of,
     roll_back,
-    storable,
     told_in_words,
 )
+from .notices import NOTIFY, notices
+from .sizes import space
 from .tables import (
-    END_LEASE,
     EXTEND_LEASE,
     LEASE_SECONDS,
-    LOOK_AT_LEASE,
+    REGISTER,
+    TAKE_TURN,
     Facts,
+    TakeIn,
+    bring_up_to_date,
     difference_from_schema,
     look_at_server,
-    make_tables,
     stored_revision,
-    take_lease,
 )
 
 log = structlog.stdlib.get_logger(__name__)
@@ -63,19 +69,15 @@ READERS = 4
 """Connections that read: a long search must not hold up everybody else who looks at something."""
 RENEW_SECONDS = LEASE_SECONDS / 4
 """An idle writer extends its lease so often."""
-PATIENCE_SECONDS = 2.5 * LEASE_SECONDS
-"""A starting server waits so long for the lease of one that died."""
 LOOK_SECONDS = 0.25
+AGAIN_SECONDS = 0.02
 FIND_OUT_SECONDS = 10.0
 """A writer tries so long to learn the end of a commit."""
-TRIES = 4
-"""Times that units run before they fail: behind a pooler, several connections may have died at once."""
+PATIENCE_SECONDS = 4.0
+"""Units and reads are tried so long while connections are lost: a database that restarts is back by then."""
+SIGN_OFF = ("DELETE FROM connections WHERE server_id = :id", "DELETE FROM servers WHERE id = :id")
 TRANSIENT = "40"
 """Class of the errors that tell a transaction to run again: a deadlock, a conflict."""
-
-
-class _TakenOverError(Exception):
-    """Another server has the lease."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,9 @@ class _Attempt:
     """One transaction of the writer."""
 
     number: int = 0
-    """The count it leaves in `server_lease`; 0 before it began."""
+    """The count it leaves in its server's row; 0 before it began."""
+    total: int = 0
+    """The count it leaves in the row of all servers."""
     is_committing: bool = False
     all_heads: str = ""
 
@@ -108,8 +112,12 @@ class PostgresDatabase:
         clock: Callable[[], str] | None = None,
         before_commit: Callable[[Transaction], None] = lambda transaction: None,
         seal_keys: tuple[bytes, ...] = (),
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        """`clock` takes the place of the server's, for tests. `before_commit` completes each transaction."""
+        """`clock` takes the place of the server's, for tests. `before_commit` completes each transaction.
+
+        `tell` sends a committed topic to the other servers; without it, transactions notify them of theirs.
+        """
         self.name = name_of(url)
         self._url = url
         self._durability = durability
@@ -118,7 +126,9 @@ class PostgresDatabase:
         self._before_commit = before_commit
         self._seal_keys = seal_keys
         self._loop = asyncio.get_running_loop()
-        self._owner = uuid4().hex
+        self.server_id: str | None = uuid4().hex
+        self._place = f"{socket.gethostname()}, process {os.getpid()}"
+        self._tell = tell
         self._writing = Worker("byleave-writer", self._loop)
         self._writer: Connection | None = None
         self._readers = [_Reader(Worker(f"byleave-reader-{number}", self._loop)) for number in range(READERS)]
@@ -126,40 +136,55 @@ class PostgresDatabase:
         self._busy = False
         self._closed = False
         self._may_write = False
-        self._taken_over = False
         self._renewal: asyncio.TimerHandle | None = None
         self._all_heads = ""
         self._number = 0
         """Count of the last commit that is known to be kept; 0 if there is none."""
+        self._total = 0
+        """Count of all servers' commits then."""
         self._facts = Facts(flushes=True, commits_are_durable=True)
 
-    async def open(self, take_in: Callable[[Transaction], None]) -> None:
-        """Make the tables of an empty database, and take the lease. `take_in` seals a new record."""
+    async def open(self, take_in: TakeIn) -> None:
+        """Make or migrate the tables, and register this server. `take_in` seals a record that is new or older."""
         try:
             with self.told_in_words():
                 await self._writing.run(lambda: self._prepare(take_in))
-                await self._take_lease()
+                self._may_write = True
+                await self.write(lambda transaction: None)
         except BaseException:
             await self.close()
             raise
-        self._may_write = True
         self._renew_later()
 
     async def open_to_read(self) -> None:
         """Open a record that another server may have open for writing."""
         try:
             with self.told_in_words():
-                if await self._writing.run(self._look) is None:
+                revision = await self._writing.run(self._look)
+                if revision is None:
                     raise ConfigurationError(
                         f"There is no record at {self.name!r}.",
                         hint="Point BYLEAVE_DATABASE_URL at the server's, or start a server first.",
                     )
+                check_up_to_date(self.name, revision)
         except BaseException:
             await self.close()
             raise
 
+    @staticmethod
+    def revision(url: str) -> str | None:
+        """The revision of a record; None for an empty database."""
+        with told_in_words(name_of(url)), connect(url, TOOL) as connection:
+            look_at_server(connection, writes=False)
+            return stored_revision(connection, name_of(url))
+
     def write(
-        self, work: Callable[[Transaction], Result], *, relaxed: bool = False, heavy: bool = False
+        self,
+        work: Callable[[Transaction], Result],
+        *,
+        relaxed: bool = False,
+        heavy: bool = False,
+        ahead: Sequence[Lookup] = (),
     ) -> "asyncio.Future[Result]":
         # Queued now and not when awaited, so that calls are served in their order.
         future: asyncio.Future[Result] = self._loop.create_future()
@@ -168,7 +193,7 @@ class PostgresDatabase:
         elif not self._may_write:
             future.set_exception(StorageError("The record was opened for reading only."))
         else:
-            self._units.append(Unit(work, future, relaxed, heavy))
+            self._units.append(Unit(work, future, relaxed, heavy, ahead))
             self._pump()
         return future
 
@@ -195,27 +220,18 @@ class PostgresDatabase:
     async def check_writable(self) -> None:
         await self.write(lambda transaction: None, relaxed=True)
 
-    async def space(self) -> Space:
-        """The size of all tables. Free room in them is not known here: PostgreSQL's autovacuum sees to it."""
-
-        def work(transaction: Transaction) -> Space:
-            row = transaction.execute(
-                "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint AS used FROM pg_class "
-                "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
-            ).fetchone()
-            return Space(row["used"] if row else 0, 0, shrinks=True)
-
-        return await self.read(work)
+    async def space(self, above: int = 0) -> Space:
+        return await self.read(lambda transaction: space(transaction, above))
 
     async def give_back(self, keep_bytes: int) -> int:
-        """Nothing to do: autovacuum gives room back."""
+        """Nothing to do: autovacuum gives room to new rows."""
         return 0
 
     async def rewrite(self) -> None:
-        """Nothing to do: autovacuum gives room back."""
+        """Nothing to do: autovacuum gives room to new rows."""
 
     async def close(self) -> None:
-        """Commit all waiting units, give the lease back, close the connections."""
+        """Commit all waiting units, sign this server off, close the connections."""
         if self._closed:
             return
         self._closed = True
@@ -232,37 +248,17 @@ class PostgresDatabase:
 
     # Opening and closing, in the writer's thread
 
-    def _prepare(self, take_in: Callable[[Transaction], None]) -> None:
-        self._writer = connect(self._url)
-        self._facts = look_at_server(self._writer, writes=True)
+    def _prepare(self, take_in: TakeIn) -> None:
+        with connect(self._url, TOOL) as connection:
+            self._facts = look_at_server(connection, writes=True)
+            bring_up_to_date(connection, self._url, take_in, self._clock, self._seal_keys)
         if not self._facts.flushes:
             log.warning("the database does not flush its disk: fsync is off", database=self.name)
-        if stored_revision(self._writer) is None:
-            make_tables(self._writer, take_in, self._clock, self._seal_keys)
 
     def _look(self) -> str | None:
         self._writer = connect(self._url)
         look_at_server(self._writer, writes=False)
-        return stored_revision(self._writer)
-
-    async def _take_lease(self) -> None:
-        """Take the lease; wait for that of a server that died without giving it back."""
-        place = f"{socket.gethostname()}, process {os.getpid()}"
-
-        def take() -> Any:
-            return take_lease(self._connected(), self._owner, place)
-
-        first = lease = await self._writing.run(take)
-        until = self._loop.time() + PATIENCE_SECONDS
-        while not lease.taken:
-            if lease.until > first.until or self._loop.time() > until:
-                raise InUseError(
-                    f"The database {self.name!r} is in use by another Byleave server ({lease.place}).",
-                    hint="Stop the other one, or give this one a database of its own: several servers on one "
-                    "database are not supported yet.",
-                )
-            await asyncio.sleep(LOOK_SECONDS)
-            lease = await self._writing.run(take)
+        return stored_revision(self._writer, self.name)
 
     def _end(self) -> None:
         if self._writer is None:
@@ -270,8 +266,10 @@ class PostgresDatabase:
         try:
             if self._may_write and not is_lost(self._writer):
                 statements = Statements(self._writer)
-                statements.execute(END_LEASE, {"owner": self._owner})
-                statements.send()
+                for statement in ("BEGIN", TAKE_TURN, *SIGN_OFF):
+                    statements.execute(statement, {"id": self.server_id})
+                self._notify(statements, ["servers"])
+                statements.send("COMMIT")
         except psycopg.Error as error:
             log.warning("the lease was not given back: it runs out by itself", error=str(error))
         self._writer.close()
@@ -281,8 +279,8 @@ class PostgresDatabase:
 
     def _renew(self) -> None:
         """Extend the lease, as any transaction does."""
-        if not self._units and not self._busy and not self._taken_over:
-            self.write(lambda transaction: None, relaxed=True).add_done_callback(_hear)
+        if not self._units and not self._busy:
+            self.write(_tell_of_us, relaxed=True).add_done_callback(_hear)
         self._renew_later()
 
     # Writing
@@ -291,24 +289,38 @@ class PostgresDatabase:
         if self._busy or not self._units:
             return
         batch = [self._units.popleft()]
+        self._busy = True
+        self._writing.run(lambda: self._commit(batch, grows=True)).add_done_callback(lambda done: self._settle(batch))
+
+    def _take_waiting(self, batch: list[Unit]) -> list[Unit]:
+        """Add units that wait to a batch; return them."""
+        taken: list[Unit] = []
         # As much text as a file goes alone: the whole transaction is held in memory.
         while self._units and len(batch) < MAX_BATCH and not (batch[0].heavy or self._units[0].heavy):
             batch.append(self._units.popleft())
-        self._busy = True
-        self._writing.run(lambda: self._commit(batch)).add_done_callback(lambda done: self._settle(batch))
+            taken.append(batch[-1])
+        return taken
 
     def _settle(self, batch: list[Unit]) -> None:
         self._busy = False
         for unit in batch:
             unit.answer(self._loop, self._on_commit)
+        if self._tell is not None:
+            for topic in {hint.topic for unit in batch for hint in unit.hints if not hint.stays}:
+                self._tell(topic)
         self._pump()
 
-    def _commit(self, units: list[Unit]) -> None:
-        """Run units in one transaction, each alone if one of them fails. Never raises: errors are the units'."""
+    def _commit(self, units: list[Unit], *, grows: bool = False) -> None:
+        """Run units in one transaction, each alone if one of them fails. Never raises: errors are the units'.
+
+        `grows`: units that come while the others wait for their turn or run are added to them.
+        """
         try:
-            done = self._try(units)
+            done = self._try(units, grows=grows)
         except psycopg.Error as error:
-            _fail(units, StorageError(f"The database failed: {_brief(error)}."))
+            failure = StorageError(f"The database failed: {_brief(error)}.")
+            failure.__cause__ = error  # what it was, for who must tell one from another
+            _fail(units, failure)
         except Exception as error:  # noqa: BLE001 - carried to the callers, whatever it is
             _fail(units, error)
         else:
@@ -317,34 +329,40 @@ class PostgresDatabase:
                     unit.error, unit.hints = None, []
                     self._commit([unit])
 
-    def _try(self, units: list[Unit], tries: int = TRIES) -> bool:
+    def _try(self, units: list[Unit], *, grows: bool) -> bool:
         """False, with nothing done, if a unit failed after a change and is not alone."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while (done := self._try_once(units, until, grows=grows)) is None:
+            pass
+        return done
+
+    def _try_once(self, units: list[Unit], until: float, *, grows: bool) -> bool | None:
+        """None if it must be tried again."""
         attempt = _Attempt()
         for unit in units:
             unit.error, unit.hints = None, []
         try:
-            return self._run(units, attempt)
-        except _TakenOverError:
-            if not self._taken_over:
-                self._taken_over = True
-                log.error("another server has taken the database over; this one writes nothing any more")
-            raise StorageError("Another server has taken the database over.") from None
+            return self._run(units, attempt, grows=grows)
         except FAILURES as error:
             lost = self._writer is None or is_lost(self._writer)
             if attempt.is_committing and lost:
                 is_kept = self._find_out(attempt.number)
                 if is_kept:
-                    self._number, self._all_heads = attempt.number, attempt.all_heads
+                    self._keep(attempt)
                     return True
                 if is_kept is None:
-                    self._number, self._all_heads = 0, ""  # whatever is stored then, if it is sealed
+                    self._keep(_Attempt(all_heads=self._all_heads))
                     raise UnknownEndError(
                         f"The database went away at a commit; it is not known if that was kept: {_brief(error)}."
                     ) from error
-            if tries > 1 and (lost or (error.sqlstate or "").startswith(TRANSIENT)):
-                self._roll_back()
-                return self._try(units, tries - 1)
-            raise
+            if time.monotonic() > until or not (lost or (error.sqlstate or "").startswith(TRANSIENT)):
+                raise
+            time.sleep(AGAIN_SECONDS)
+            return None
+        except psycopg.errors.DivisionByZero:  # somebody who takes no turns changed a row that we had read
+            if time.monotonic() > until:
+                raise
+            return None
         except psycopg.Error as error:  # a statement's own: which unit's it was is known only when each runs alone
             units[0].error = error
             units[0].hints = []
@@ -352,29 +370,45 @@ class PostgresDatabase:
         finally:
             self._roll_back()
 
-    def _run(self, units: list[Unit], attempt: _Attempt) -> bool:
+    def _run(self, units: list[Unit], attempt: _Attempt, *, grows: bool) -> bool:
         connection = self._connected()
-        batch, statements = Batch(all_heads=self._all_heads), Statements(connection)
-        transaction = self._begin(statements, batch, attempt)
-        for unit in units:
-            transaction.hints = unit.hints
-            before = statements.changes, len(batch.events), len(batch.links)
-            try:
-                unit.result = unit.work(transaction)
-            except psycopg.Error:
-                raise
-            except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-                unit.error, unit.hints = error, []
-                if len(units) == 1 or before != (statements.changes, len(batch.events), len(batch.links)):
-                    return len(units) == 1
+        batch, statements = Batch(), Statements(connection)
+        if grows:
+            self._take_waiting(units)
+        transaction = self._begin(statements, batch, attempt, units)
+        ready = [*units]
+        while ready:
+            for unit in ready:
+                transaction.hints = unit.hints
+                before = statements.changes, len(batch.events), len(batch.links)
+                try:
+                    unit.result = unit.work(transaction)
+                except psycopg.Error:
+                    raise
+                except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
+                    unit.error, unit.hints = error, []
+                    if len(units) == 1 or before != (statements.changes, len(batch.events), len(batch.links)):
+                        return len(units) == 1
+            ready = self._take_waiting(units) if grows else []
+            statements.look_ahead(chain.from_iterable(unit.ahead for unit in ready))
         self._before_commit(transaction)
+        self._notify(statements, (hint.topic for unit in units for hint in unit.hints if not hint.stays))
         attempt.all_heads, attempt.is_committing = batch.all_heads, True
         statements.send("COMMIT")
-        self._number, self._all_heads = attempt.number, batch.all_heads
+        self._keep(attempt)
         return True
 
-    def _begin(self, statements: Statements, batch: Batch, attempt: _Attempt) -> Transaction:
-        """Begin, extend the lease and learn the time, in one round trip."""
+    def _keep(self, attempt: _Attempt) -> None:
+        """Note what the next transaction must find."""
+        self._number, self._total, self._all_heads = attempt.number, attempt.total, attempt.all_heads
+
+    def _notify(self, statements: Statements, topics: Iterable[str]) -> None:
+        if self._tell is None:
+            for text in notices(self.server_id or "", topics):
+                statements.execute(NOTIFY, {"text": text})
+
+    def _begin(self, statements: Statements, batch: Batch, attempt: _Attempt, units: list[Unit]) -> Transaction:
+        """Begin, wait for our turn, extend the lease, learn the time and look ahead, in one round trip."""
         statements.execute("BEGIN")
         for limit in LIMITS.split("; "):
             statements.execute(limit)
@@ -383,14 +417,21 @@ class PostgresDatabase:
             statements.execute("SET LOCAL synchronous_commit = off")
         elif not self._facts.commits_are_durable:
             statements.execute("SET LOCAL synchronous_commit = on")
-        row = statements.execute(EXTEND_LEASE, {"owner": self._owner}).fetchone()
-        if row is None:
-            raise _TakenOverError
+        turn = statements.execute(TAKE_TURN)
+        lease = statements.execute(EXTEND_LEASE, {"id": self.server_id})
+        statements.look_ahead(chain.from_iterable(unit.ahead for unit in units))
+        row = lease.fetchone()
+        attempt.total = turn.fetchone()["commits"]
+        if row is None:  # new, or forgotten by the others while it slept
+            self._number = 0
+            row = statements.execute(REGISTER, {"id": self.server_id, "place": self._place}).fetchone()
         attempt.number = row["commits"]
-        if self._number and attempt.number != self._number + 1:
+        missing = max(self._number + 1 - attempt.number if self._number else 0, self._total + 1 - attempt.total)
+        batch.all_heads = self._all_heads
+        if missing > 0:
             log.error(
                 "the database has lost commits of this server",
-                commits=self._number + 1 - attempt.number,
+                commits=missing,
                 hint="Did it crash without flushing its disk, or fail over to a standby that missed them? What was "
                 "acknowledged may be gone.",
             )
@@ -406,15 +447,15 @@ class PostgresDatabase:
                 connection = self._connected()
                 connection.execute(f"BEGIN; {LIMITS}".encode())
                 # Its old connection may still be at it: wait for its lock.
-                lease: Any = connection.execute(f"{LOOK_AT_LEASE} FOR UPDATE".encode()).fetchone()
+                found: Any = connection.execute(
+                    "SELECT commits FROM servers WHERE id = %s FOR UPDATE", (self.server_id,)
+                ).fetchone()
             except psycopg.Error:
                 time.sleep(LOOK_SECONDS)
                 continue
             finally:
                 self._roll_back()
-            if lease is None or lease["owner"] != self._owner:
-                return None
-            return lease["commits"] == number
+            return None if found is None else found["commits"] == number
         return None
 
     def _connected(self) -> Connection:
@@ -431,7 +472,8 @@ class PostgresDatabase:
     def _read(self, reader: _Reader, work: Callable[[Transaction], Result]) -> Result:
         def run(connection: Connection) -> Result:
             statements = Statements(connection)
-            connection.execute(READ.encode())
+            for statement in READ.split("; "):
+                statements.execute(statement)
             row = statements.execute(f"SELECT {NOW}").fetchone()
             return work(self._transaction(statements, row["now"], Batch()))
 
@@ -439,23 +481,29 @@ class PostgresDatabase:
 
     def _with_reader(self, reader: _Reader, job: Callable[[Connection], Result]) -> Result:
         """Run a job that only reads, on a living connection: again if that was lost."""
-        for tries in range(TRIES, 0, -1):
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
             try:
                 if reader.connection is None or is_lost(reader.connection):
                     reader.connection = connect(self._url)
                 return job(reader.connection)
             except FAILURES as error:
-                if tries == 1 or not (reader.connection is None or is_lost(reader.connection)):
-                    raise StorageError(f"The database cannot be read: {_brief(error)}.") from error
+                if time.monotonic() > until or not (reader.connection is None or is_lost(reader.connection)):
+                    raise StorageError(
+                        f"The database cannot be read: {_brief(error)}.",
+                        hint="Try again in a moment; if you sent something, look first whether it was kept.",
+                    ) from error
             finally:
                 if reader.connection is not None:
                     roll_back(reader.connection)
-        raise AssertionError
+            time.sleep(AGAIN_SECONDS)
 
     def _transaction(self, statements: Statements, moment: str, batch: Batch) -> Transaction:
-        now = moment if self._clock is None else self._clock()
-        execute, executemany = statements.execute, statements.executemany
-        return Transaction(execute, executemany, now, self._seal_keys, batch, storable=storable)
+        return statements.transaction(moment if self._clock is None else self._clock(), self._seal_keys, batch)
+
+
+def _tell_of_us(transaction: Transaction) -> None:
+    transaction.hints.append(Hint("servers"))
 
 
 def _fail(units: list[Unit], error: Exception) -> None:

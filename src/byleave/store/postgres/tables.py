@@ -1,8 +1,9 @@
-"""The tables in a PostgreSQL database: made from the one schema, checked against it, and held by one server at a time.
+"""The tables in a PostgreSQL database: made from the one schema, migrated, checked, and written by servers in turn.
 
-`server_lease` has one row. Each write transaction first extends the lease and counts itself there, by the database's
-clock: a server whose lease was taken over changes nothing any more, and a server that lost its connection at a commit
-finds out whether it was kept. It is a row and no advisory lock of a session: a pooler has no sessions.
+Each write transaction first locks the row `all` of `servers`, so that servers take turns: the audit chains' heads are
+sealed together, and events are numbered in the order of commits. It counts itself there and in its server's own row,
+whose lease it extends by the database's clock: a server that lost its connection at a commit finds out whether it was
+kept. It is a row and no advisory lock of a session: a pooler has no sessions.
 """
 
 import re
@@ -12,46 +13,51 @@ from typing import Any, NamedTuple
 import psycopg
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.store.database import Transaction
-from byleave.store.migrations import NEWEST, REVISIONS, SCHEMA, difference
+from byleave.store import migrations
+from byleave.store.database import InUseError, Transaction
+from byleave.store.migrations import check_known, difference, in_postgres, migrate
 
-from .connections import LIMITS, NOW, Connection, Statements, storable
+from .connections import (
+    LIMITS,
+    NOW,
+    SERVER,
+    TOOL,
+    Connection,
+    Statements,
+    connect,
+    name_of,
+    roll_back,
+)
 
 LEASE_SECONDS = 10
 OLDEST_VERSION = 14
 _SCHEMA_LOCK = 0x62796C65617665
-_TEXT = re.compile(r"\b(?:VARCHAR\(\d+\)|TEXT)(?= |,)")
+UNHURRIED = (
+    "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '30s'"
+)
+"""For a transaction that may take minutes, but must not wait for minutes, while others wait for it."""
+_WRITER = "oldest writer: "
+"""A comment on `alembic_version` says which servers may write, and is a part of it: a dump keeps both."""
+SILENT_SECONDS = 20
+"""A server that is silent for so long is gone."""
+TakeIn = Callable[[Transaction, str | None], None]
+"""Seals a record that is new (None) or was at an older revision."""
 
-LEASE = """
-CREATE TABLE server_lease (
-    name TEXT NOT NULL PRIMARY KEY,
-    owner TEXT NOT NULL,
-    place TEXT NOT NULL,
-    commits BIGINT NOT NULL,
-    until TIMESTAMPTZ NOT NULL
-);
-"""
-_UNTIL = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
-TAKE_LEASE = (
-    "INSERT INTO server_lease (name, owner, place, commits, until) "  # noqa: S608 - our own words
-    f"VALUES ('writer', :owner, :place, 0, {_UNTIL}) ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, "
-    "place = excluded.place, until = excluded.until WHERE server_lease.until < clock_timestamp() RETURNING commits"
-)
-EXTEND_LEASE = (
-    f"UPDATE server_lease SET until = {_UNTIL}, commits = commits + 1 "  # noqa: S608 - our own words
-    f"WHERE name = 'writer' AND owner = :owner RETURNING commits, {NOW}"
-)
-LOOK_AT_LEASE = (
-    "SELECT owner, place, commits, extract(epoch FROM until)::float8 AS until FROM server_lease WHERE name = 'writer'"
-)
-END_LEASE = (
-    "UPDATE server_lease SET until = clock_timestamp() - interval '1 second' WHERE name = 'writer' AND owner = :owner"
+ALL = "all"
+"""The row that writers lock in turn. First of all locks, so that no two wait for each other."""
+_LATER = f"(clock_timestamp() + interval '{LEASE_SECONDS} seconds')"
+_UNTIL = NOW.removesuffix(" AS now").replace("clock_timestamp()", _LATER)
+TAKE_TURN = f"UPDATE servers SET commits = commits + 1 WHERE id = '{ALL}' RETURNING commits"  # noqa: S608 - our own words
+EXTEND_LEASE = f"UPDATE servers SET commits = commits + 1, until = {_UNTIL} WHERE id = :id RETURNING commits, {NOW}"  # noqa: S608 - our own words
+REGISTER = (
+    f"INSERT INTO servers (id, place, commits, until) VALUES (:id, :place, 1, {_UNTIL}) "  # noqa: S608 - our own words
+    f"RETURNING commits, {NOW}"
 )
 
 
 def schema() -> str:
-    """The schema in PostgreSQL's words: ids and times compare byte by byte, whatever language the database is for."""
-    return _TEXT.sub('TEXT COLLATE "C"', SCHEMA.read_text(encoding="utf-8") + LEASE)
+    """The schema in PostgreSQL's words."""
+    return in_postgres(migrations.SCHEMA.read_text(encoding="utf-8"))
 
 
 class Facts(NamedTuple):
@@ -68,7 +74,7 @@ def look_at_server(connection: Connection, *, writes: bool) -> Facts:
         "SELECT current_setting('server_version_num')::int / 10000 AS version, "
         "current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby, "
         "current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS durable, "
-        "current_schema() AS place"
+        "current_setting('transaction_read_only') AS read_only, current_schema() AS place"
     ).fetchone()
     if row["version"] < OLDEST_VERSION:
         raise ConfigurationError(
@@ -81,6 +87,11 @@ def look_at_server(connection: Connection, *, writes: bool) -> Facts:
         )
     if writes and row["standby"]:
         raise ConfigurationError("The database is a standby: it can only be read.", hint="Name the primary server.")
+    if writes and row["read_only"] == "on":
+        raise ConfigurationError(
+            "The database is read-only: it takes no changes.",
+            hint="See who set default_transaction_read_only, and why; a managed database does when its disk is full.",
+        )
     if row["place"] is None:
         raise ConfigurationError(
             "The database has no schema that its user may use.", hint="Make the user the owner of the database."
@@ -88,8 +99,8 @@ def look_at_server(connection: Connection, *, writes: bool) -> Facts:
     return Facts(row["fsync"] == "on", row["durable"] != "off")
 
 
-def stored_revision(connection: Connection) -> str | None:
-    """The revision of a record; None for an empty database. Refuses one that this version cannot read."""
+def stored_revision(connection: Connection, name: str) -> str | None:
+    """The revision of a record; None for an empty database. Refuses one that needs a newer version."""
     rows = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN "
         "('r', 'p', 'v', 'm', 'f')"
@@ -98,76 +109,123 @@ def stored_revision(connection: Connection) -> str | None:
     if not tables:
         return None
     versioned = "alembic_version" in tables
-    found = connection.execute("SELECT version_num FROM alembic_version").fetchall() if versioned else []
-    if len(found) != 1 or not {"feeds", "server_lease"} <= tables:
+    found = (
+        connection.execute(
+            "SELECT version_num, obj_description('alembic_version'::regclass, 'pg_class') AS told FROM alembic_version"
+        ).fetchall()
+        if versioned
+        else []
+    )
+    if len(found) != 1 or "feeds" not in tables:
         raise ConfigurationError(
             "There are tables in the database that are no record of Byleave.",
             hint="Give Byleave a database of its own: createdb -O byleave byleave.",
         )
-    revision = str(found[0]["version_num"])
-    if revision not in REVISIONS:
-        raise ConfigurationError(
-            f"The record was written by a newer Byleave (its tables are {revision!r}).",
-            hint="Install that version again, or put back the backup from before the upgrade.",
-        )
-    if revision != NEWEST:
-        raise ConfigurationError(
-            f"The record was written by an older Byleave (its tables are {revision!r}).",
-            hint="Start the server of that version, and see its release notes for the upgrade.",
-        )
+    revision, told = str(found[0]["version_num"]), found[0]["told"] or ""
+    check_known(name, revision, told.removeprefix(_WRITER) if told.startswith(_WRITER) else None)
     return revision
 
 
-def make_tables(
+def bring_up_to_date(
     connection: Connection,
-    take_in: Callable[[Transaction], None],
+    url: str,
+    take_in: TakeIn,
     clock: Callable[[], str] | None,
     seal_keys: tuple[bytes, ...],
 ) -> None:
-    """Make the tables of an empty database; `take_in` seals the record in the same transaction."""
-    connection.execute(f"BEGIN; {LIMITS}".encode())
-    # Two servers that start together: the second finds the tables made.
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-    if stored_revision(connection) is None:
-        connection.execute(schema().encode())
+    """Make the tables of an empty database, or migrate those of an older record: in one transaction with `take_in`."""
+
+    def finish(connection: Connection, was: str | None) -> None:
         statements = Statements(connection)
-        statements.execute("INSERT INTO alembic_version VALUES (:revision)", {"revision": NEWEST})
         moment: Any = statements.execute(f"SELECT {NOW}").fetchone()
         now = moment["now"] if clock is None else clock()
-        execute, executemany = statements.execute, statements.executemany
-        take_in(Transaction(execute, executemany, now, seal_keys, storable=storable))
+        take_in(statements.transaction(now, seal_keys), was)
         statements.send()
-    connection.execute("COMMIT")
+        note_writer(connection)
+
+    stored = stored_revision(connection, name_of(url))
+    if stored is None:
+        begin_alone(connection)
+        try:
+            if stored_revision(connection, name_of(url)) is None:  # else another server was first
+                make_tables(connection)
+                finish(connection, None)
+                connection.execute("COMMIT")
+        finally:
+            roll_back(connection)
+    elif stored < migrations.NEWEST:
+        upgrade(url, finish)
 
 
-class Lease(NamedTuple):
-    """The lease as it was found."""
-
-    taken: bool
-    place: str = ""
-    until: float = 0.0
-    """Grows whenever its owner writes."""
+def begin_alone(connection: Connection) -> None:
+    """Begin a transaction that makes or migrates the tables; another one like it waits for its end."""
+    connection.execute(f"BEGIN; {UNHURRIED}".encode())
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
 
 
-def take_lease(connection: Connection, owner: str, place: str) -> Lease:
-    """Take the lease if it ran out."""
-    connection.execute(f"BEGIN; {LIMITS}; SET LOCAL lock_timeout = '1s'".encode())
-    statements = Statements(connection)
+def refuse_beside_servers(connection: Connection, why: str) -> None:
+    """Refuse while a server is connected. Each says something every few seconds; a pooler's spare connection does not.
+
+    Its own connections must be those of a `TOOL`.
+    """
+    found: Any = connection.execute(
+        "SELECT count(*) AS connections FROM pg_stat_activity WHERE datname = current_database() "
+        "AND application_name = %s AND state_change > clock_timestamp() - %s * interval '1 second'",
+        (SERVER, SILENT_SECONDS),
+    ).fetchone()
+    if found["connections"]:
+        raise InUseError(
+            f"The database is in use by a Byleave server ({found['connections']} connections): {why}.",
+            hint="Stop all servers on this database first; behind a pooler wait half a minute after that.",
+        )
+
+
+def make_tables(connection: Connection) -> None:
+    """Make the tables of a new record inside the connection's transaction."""
+    connection.execute(schema().encode())
+    connection.execute("INSERT INTO alembic_version VALUES (%s)", (migrations.NEWEST,))
+    connection.execute(f"INSERT INTO servers (id, place, commits, until) VALUES ('{ALL}', '', 0, '')".encode())  # noqa: S608 - our own words
+
+
+def note_writer(connection: Connection) -> None:
+    """Say in the record which servers may write into it from now on."""
+    connection.execute(f"COMMENT ON TABLE alembic_version IS '{_WRITER}{migrations.OLDEST_WRITER}'".encode())
+
+
+def upgrade(url: str, finish: Callable[[Connection, str], None]) -> None:
+    """Migrate an older record in one transaction; `finish` gets the revision that it had."""
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.pool import NullPool
+
+    engine = create_engine("postgresql+psycopg://", creator=lambda: connect(url, TOOL), poolclass=NullPool)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        begin_alone(connection.connection.dbapi_connection)  # which begins none by itself
+
     try:
-        row = statements.execute(TAKE_LEASE, {"owner": owner, "place": place}).fetchone()
-        connection.execute("COMMIT")
-        if row is not None:
-            return Lease(taken=True)
-    except psycopg.errors.LockNotAvailable:  # a transaction of its owner is open
-        connection.execute("ROLLBACK")
-    found: Any = connection.execute(LOOK_AT_LEASE).fetchone()
-    return Lease(taken=False, place=found["place"], until=found["until"])
+        with engine.begin() as connection:
+            ours: Any = connection.connection.dbapi_connection
+            stored = stored_revision(ours, name_of(url))
+            if stored is not None and stored < migrations.NEWEST:  # else another server was first
+                if stored < migrations.OLDEST_WRITER:
+                    refuse_beside_servers(ours, "its tables are changed so that they cannot go on")
+                migrate(connection)
+                finish(ours, stored)
+    except DBAPIError as error:
+        raise (error.orig if isinstance(error.orig, psycopg.Error) else error) from error
+    finally:
+        engine.dispose()
 
 
 def difference_from_schema(connection: Connection) -> str | None:
     """The first object that is not as this server made it, compared with a schema of temporary tables."""
-    connection.execute(f"BEGIN; {LIMITS}".encode())
+    connection.execute(f"BEGIN READ WRITE; {LIMITS}".encode())  # also where transactions only read by default
     try:
+        (row,) = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        if row["version_num"] > migrations.NEWEST:
+            return f"its tables are those of a newer Byleave ({row['version_num']!r}): verify it with that version"
         found = _objects(connection, "current_schema()::regnamespace")
         connection.execute("SET LOCAL search_path = pg_temp")
         connection.execute(schema().encode())

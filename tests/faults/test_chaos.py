@@ -40,7 +40,7 @@ def plan(**changes: object) -> Plan:
 
 @pytest.mark.promise("W10", "C5", "D", "X22")
 async def test_no_promise_is_broken_while_everything_is_killed_and_paused() -> None:
-    outcome = await chaos.drill(plan(database="postgres", servers=3), print)
+    outcome = await chaos.drill(plan(database="postgres", servers=3, with_bus=True), print)
     print(outcome.text)
     assert not outcome.faults, outcome.text
     assert outcome.strikes == STRIKES

@@ -34,7 +34,7 @@ from byleave.protocol.states import Scope
 from byleave.server import issue_token
 from byleave.settings import ServerSettings
 
-from . import postgres, proxy
+from . import nats, postgres, proxy
 from .forks import Forks
 from .load import Account, Load, Place, What, furnish
 from .ports import free_port
@@ -112,12 +112,8 @@ class Outcome:
 
 def why_not(plan: Plan) -> str | None:
     """The reason that a drill cannot be run here."""
-    bus = "nats-server is not installed (scripts/setup-tests)" if plan.with_bus and _nats() is None else None
+    bus = "nats-server is not installed (scripts/setup-tests)" if plan.with_bus and nats.program() is None else None
     return proxy.why_not() or bus or (postgres.why_not() if plan.database == "postgres" else None)
-
-
-def _nats() -> str | None:
-    return shutil.which("nats-server", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"]))
 
 
 class Drill:
@@ -186,7 +182,7 @@ class Drill:
             command = server.command(fsync="on", max_connections="100")
             await self._keep(stack, "postgres", command, weight=1.5, is_many=True, user=postgres.OWNER)
         if self._plan.with_bus:
-            port, program = free_port(), _nats()
+            port, program = free_port(), nats.program()
             assert program is not None
             self._bus_url = f"nats://127.0.0.1:{port}"
             await self._keep(stack, "nats", [program, "-a", "127.0.0.1", "-p", str(port)], weight=1)
@@ -198,9 +194,12 @@ class Drill:
                 weight=3 / len(ports),
             )
         await self._keep(stack, "nginx", nginx, weight=0)
-        async with asyncio.timeout(START_SECONDS):
-            await asyncio.gather(*(self._is_ready(port) for port in ports))
-            places = [await self._place(number) for number in range(self._plan.projects)]
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await asyncio.gather(*(self._is_ready(port) for port in ports))
+                places = [await self._place(number) for number in range(self._plan.projects)]
+        except TimeoutError:
+            raise TimeoutError(f"Not every server was ready within {START_SECONDS} s; see {self._directory}.") from None
         for place in places:
             await self._keep(
                 stack,

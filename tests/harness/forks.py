@@ -219,7 +219,8 @@ class Forks:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
-                command = [sys.executable, __file__, str(theirs.fileno())]
+                # -P: modules beside this file would hide libraries of the same name, such as nats.
+                command = [sys.executable, "-P", __file__, str(theirs.fileno())]
                 process = subprocess.Popen(command, env=self._env, pass_fds=[theirs.fileno()])
             self._started = process, ours
         return self._started[1]

@@ -196,7 +196,10 @@ class ServerSettings(_Settings):
         default=1000, ge=1, description="Requests a user may send at once, after a pause, and have unanswered."
     )
     user_open_calls: int = Field(
-        default=1000, ge=0, description="Calls of a user that may wait or run at the same time; 0 for no limit."
+        default=1000,
+        ge=0,
+        description="Calls of a user that may wait or run at the same time; of their "
+        "agents elsewhere as many beside; 0 for no limit.",
     )
     user_mb: int = Field(
         default=0,

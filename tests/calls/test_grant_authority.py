@@ -69,7 +69,7 @@ async def is_granted(desk: Desk) -> bool:
     """True if a write below src would not be asked about, as a person can find out beforehand."""
     call = call_of(*write("src/b.py"), None, None)
     asked = Asked(call, "alice", desk.project.id, VerdictLevel.MEDIUM, always_asks=False, network=False, bound={})
-    return isinstance(await foresee_answer(desk.store, desk.session, "digest", asked), GrantRow)
+    return isinstance(await foresee_answer(desk.store, desk.session, "{}", "digest", asked), GrantRow)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from byleave.calls.executor import Caller
+from byleave.calls.inspection import assess_inspection, resolve_inspection
+from byleave.calls.long_work import LongWork
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, call_digest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
@@ -70,6 +72,46 @@ async def test_nobody_is_asked_before_the_machine_has_looked(settings: ServerSet
             approval = await desk.next_approval()
             await desk.approvals.approve_tool(approval.id, "alice")
             assert (await call).status == "completed"
+
+
+async def test_a_client_that_only_looked_reports_nothing_about_what_it_never_got(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed(), sees=lambda request: seen()):
+        call = asyncio.create_task(desk.executor.execute_tool(*RUN, desk.session.id))
+        approval = await desk.next_approval()
+        terms = GrantTerms(
+            rule=GrantRule(tool="execute_command", command=("python", "x.py"), exact=True, files={"x.py": DIGEST})
+        )
+        await desk.approvals.decide(approval.id, "alice", approve=True, scope=ApprovalScope.CLASS, terms=terms)
+        await call
+    asked = asyncio.Event()
+    async with desk.client(lambda signal: completed(), sees=lambda request: asked.set()):
+        call = asyncio.create_task(desk.executor.call(*RUN, desk.session, seconds=0))
+        await asked.wait()
+    waits = await call
+    assert waits.status == "pending"
+    of_it = {"user_id": "alice", "project_id": desk.project.id, "client_id": "c1"}
+    await desk.executor.inspected(waits.id, seen(), **of_it)
+    waits = await desk.store.executions.get(waits.id, user_id="alice")
+    assert (waits.status, waits.client_id) == ("approved", None)
+    await desk.store.executions.cancel(waits.id, user_id="alice", actor="user:alice", connected=frozenset())
+    with pytest.raises(ConflictError):
+        await desk.executor.settle(waits.id, completed(stdout="I never ran"), **of_it)
+
+
+async def test_what_one_client_saw_does_not_count_after_another_was_asked(desk: Desk) -> None:
+    asked = asyncio.Event()
+    async with desk.client(lambda signal: completed(), sees=lambda request: asked.set()):
+        row = await desk.executor.call(*RUN, desk.session, seconds=0)
+        await asked.wait()
+        outcome = await assess_inspection(
+            desk.store, await desk.executor.machines.of(desk.project.id), row, seen(), ServerSettings(), LongWork()
+        )
+    async with desk.client(lambda signal: completed(), client_id="c2", sees=lambda request: None):
+        # It looked, but what it saw arrives after the call was given to another.
+        await resolve_inspection(desk.store, row, outcome, client_id="c2")
+        now = await desk.store.executions.get(row.id, user_id="alice")
+        assert (now.status, now.client_id) == ("pending", "c2")
+        assert await desk.approvals.get_pending_approvals("alice") == []
 
 
 async def test_without_a_machine_the_call_fails_as_no_client_and_says_pending_meanwhile(

@@ -1,6 +1,7 @@
 """Limits of one user: a call too many is refused in words, another user's calls go on, and reports are always taken."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     count = transitions.count_open
 
-    def counted(transaction: Transaction, user_id: str, *, most: int) -> int:
-        found.append(count(transaction, user_id, most=most))
+    def counted(transaction: Transaction, user_id: str, *, from_elsewhere: bool, most: int) -> int:
+        found.append(count(transaction, user_id, from_elsewhere=from_elsewhere, most=most))
         return found[-1]
 
     monkeypatch.setattr(limits_module, "count_open", counted)
@@ -75,6 +76,21 @@ async def test_open_calls_of_all_projects_of_a_user_count_and_of_no_other_user(r
 
     assert [await call("alice") for _ in range(3)] == [*[ExecutionStatus.EXECUTING] * 2, ExecutionStatus.FAILED]
     assert await call("bob") is ExecutionStatus.EXECUTING
+
+
+async def test_an_agent_elsewhere_that_fills_its_calls_leaves_its_person_theirs(records: Records) -> None:
+    limits = _limits(user_open_calls=2)
+
+    async def call(agent_id: str | None) -> str | None:
+        new = replace(records.call(), agent_id=agent_id)
+        return (await begin(records.store, new, LOW, client_id="c1", limits=limits)).error
+
+    full = "2 calls of this user's agents elsewhere are open already; no more begin until some have ended or are "
+    full += "cancelled."
+    helper, another = "helper-0123456789ab", "another-ba9876543210"
+    assert [await call(agent) for agent in (helper, another, helper, another)] == [None, None, full, full]
+    assert [await call(agent) for agent in (None, "program")] == [None, None]
+    assert "calls of this user are open" in (await call("program") or "")
 
 
 async def test_open_calls_are_counted_again_only_when_their_room_is_used_up(

@@ -15,6 +15,7 @@ from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.overview import Layer
 from byleave.protocol.states import AgentMode, ApprovalScope, RiskLevel
+from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.settings import ServerSettings
 from byleave.store import approvals as replaced_module
 from byleave.store.database import Row, Transaction
@@ -246,6 +247,16 @@ async def test_equal_writes_join_one_question_only_while_the_file_is_the_same(de
     # A yes with the digest of the older look decides nothing about the newer one.
     with pytest.raises(ConflictError):
         await desk.approvals.decide(waiting[1].id, "alice", approve=True, digest=waiting[0].digest)
+
+
+async def test_nobody_is_asked_about_text_that_does_not_fit_behind_the_file(desk: Desk) -> None:
+    append = ("write_file", {"path": "a.txt", "content": "x" * 10, "mode": "append"})
+    for size, status in ((MAX_FILE_BYTES - 10, "awaiting_approval"), (MAX_FILE_BYTES - 9, "failed")):
+        full = there(text=None, size=size, shortened=True)
+        async with desk.client(lambda signal: completed(), replaces=lambda request, full=full: full):
+            row = await desk.executor.call(*append, desk.session, until_asked=True)
+            assert row.status == status
+    assert "larger than" in (row.error or "")
 
 
 async def test_a_write_refused_three_times_is_refused_whatever_it_would_replace(desk: Desk) -> None:

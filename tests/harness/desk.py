@@ -131,7 +131,7 @@ async def open_desk(settings: ServerSettings, gate: Gate | None = None) -> Async
     bus, presence = MemoryBus(), Presence()
     store = await Store.open(settings, seal_keys=SEAL_KEYS, on_commit=bus.publish)
     executor = ToolExecutor(store, bus, presence, gate or Gate(), settings)
-    approvals = ApprovalManager(store, bus, presence)
+    approvals = ApprovalManager(store, bus, presence, executor.long_work)
     projects = await store.chat.projects("alice")
     project = projects[0] if projects else await store.chat.create_project("alice", "demo")
     session = await store.chat.ensure_session("sess_first", "alice", project.id, "first")

@@ -18,7 +18,7 @@ from starlette.types import Scope as AsgiScope
 from byleave.protocol.errors import MachineError
 from byleave.protocol.states import Scope
 from byleave.server import bodies, serving
-from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_MARKS, parse_json
+from byleave.server.bodies import LARGE_BYTES, MAX_DEPTH, MAX_KEYS, MAX_MARKS, parse_json
 from byleave.server.errors import TooLarge, WrongForm
 from byleave.server.isolation import UserIsolationMiddleware
 from byleave.server.problems import problem_response
@@ -73,11 +73,18 @@ def test_json_at_the_limits_is_read() -> None:
 
 
 def test_key_that_is_twice_among_many_is_found_quickly() -> None:
-    keys = [f'"k{number}":1' for number in range(19_000)]
+    keys = [f'"k{number}":1' for number in range(MAX_KEYS - 1)]
+    many = "{" + ",".join([*keys, keys[-1]]) + "}"
     began = time.process_time()
-    with pytest.raises(WrongForm, match="The key 'k18999' is there twice"):
-        parse_json(f"{{{','.join([*keys, keys[-1]])}}}".encode())
+    with pytest.raises(WrongForm, match=f"The key 'k{MAX_KEYS - 2}' is there twice"):
+        parse_json(f"[{','.join([many] * 10)}]".encode())
     assert time.process_time() - began < 2
+
+
+def test_object_with_very_many_keys_is_refused_before_each_is_complained_of() -> None:
+    keys = [f'"k{number}":1' for number in range(MAX_KEYS + 1)]
+    with pytest.raises(TooLarge, match="more than 1000 keys"):
+        parse_json(f"{{{','.join(keys)}}}".encode())
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from byleave.protocol.executions import group_prefix, id_of_call
 from byleave.protocol.states import AgentMode, ApprovalStatus, ErrorType, ExecutionStatus
 from byleave.store import ExecutionRow
 from byleave.store import executions as executions_module
-from byleave.store.approvals import Question
+from byleave.store.approvals import MOST_REFUSALS, Question
 from byleave.store.executions import HistoryFilter
-from byleave.store.transitions import count_open
+from byleave.store.transitions import NewExecution, count_open
 from harness.records import Records, answer
 
 ASK = Question(description="write a.txt", timeout_seconds=300)
@@ -66,7 +66,9 @@ async def test_open_calls_of_a_user_are_counted_in_all_their_projects(records: R
             await settle(records, row.id, user_id=user_id, project_id=project.id)
 
     async def count(user_id: str, most: int = 10) -> int:
-        return await records.store.database.read(lambda transaction: count_open(transaction, user_id, most=most))
+        return await records.store.database.read(
+            lambda transaction: count_open(transaction, user_id, from_elsewhere=False, most=most)
+        )
 
     for end in (False, False, True):
         await call("alice", end)
@@ -254,6 +256,53 @@ async def test_a_call_refused_three_times_is_not_asked_again_in_another_spelling
     another = other.replace("evil", "good").replace('"]', '","y"]')
     fresh = await begin(records.store, records.call(tool_name=tool, params=another), ASK, client_id="c1")
     assert fresh.status == "awaiting_approval"
+
+
+@pytest.mark.parametrize("pushed_out", [False, True])
+async def test_refusals_count_by_question_however_many_calls_joined_each(records: Records, pushed_out: bool) -> None:
+    async def refuse(params: str, calls: int) -> None:
+        asked = [await begin(records.store, records.call(params=params), ASK, client_id="c1") for _ in range(calls)]
+        assert {row.status for row in asked} == {"awaiting_approval"}
+        await decide(records, asked[0].approval_id, approve=False)
+        records.clock.turn(1)
+
+    for _ in range(3):
+        await refuse('{"path":"a.txt"}', 1 if pushed_out else MOST_REFUSALS // 2)
+    if pushed_out:
+        await refuse('{"path":"filler.txt"}', MOST_REFUSALS)
+    assert (await begin(records.store, records.call(), ASK, client_id="c1")).error_type is ErrorType.REFUSED
+
+
+async def test_third_refusal_withdraws_what_waits_about_the_same_call(records: Records) -> None:
+    def call(seconds: int, agent: str = "one") -> NewExecution:
+        params = f'{{"command":"git","args":["push"],"timeout":{seconds}}}'
+        return records.call(tool_name="execute_command", params=params, agent_id=agent)
+
+    asked = [await begin(records.store, call(seconds), ASK, client_id="c1") for seconds in range(1, 7)]
+    of_another = await begin(records.store, call(1, "two"), ASK, client_id="c1")
+    for row in asked[:3]:
+        await decide(records, row.approval_id, approve=False)
+    rows = [await records.store.executions.get(row.id, user_id="alice") for row in (*asked, of_another)]
+    assert [row.status for row in rows] == [*["rejected"] * 3, *["failed"] * 3, "awaiting_approval"]
+    assert {row.error_type for row in rows[3:6]} == {ErrorType.REFUSED}
+    waiting = await records.store.approvals.pending("alice", records.project.id)
+    assert [question.id for question in waiting] == [of_another.approval_id]
+    with pytest.raises(ConflictError, match="withdrawn"):
+        await decide(records, asked[3].approval_id)
+
+
+async def test_calls_with_different_secrets_are_different_calls(records: Records) -> None:
+    def call(secret: str) -> NewExecution:
+        params = '{"path":"deploy.json","content":"password: [masked:password, 9 characters]"}'
+        return records.call(tool_name="write_file", params=params, digest=secret)
+
+    for _ in range(2):
+        for secret in ("one", "two"):
+            asked = await begin(records.store, call(secret), ASK, client_id="c1")
+            await decide(records, asked.approval_id, approve=False)
+    assert (await begin(records.store, call("three"), ASK, client_id="c1")).status == "awaiting_approval"
+    await decide(records, (await begin(records.store, call("one"), ASK, client_id="c1")).approval_id, approve=False)
+    assert (await begin(records.store, call("one"), ASK, client_id="c1")).error_type is ErrorType.REFUSED
 
 
 async def test_three_refusals_hold_for_an_hour_and_for_the_agent_that_asked(records: Records) -> None:

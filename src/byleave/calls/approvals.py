@@ -11,6 +11,7 @@ import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from byleave.bus import Bus
@@ -55,6 +56,7 @@ from .grants import (
     use_grant,
     would_use,
 )
+from .long_work import LongWork
 from .machines import Presence
 
 MAX_WHOLE_BYTES = 4 * MAX_SHOWN_TEXT
@@ -125,8 +127,7 @@ def standing_answer(
     other.
     """
     transaction = ledger.transaction
-    where = call.session_id, call.project_id
-    if _refused_too_often(transaction, where, call.tool_name, call.tool_params, bound, call.agent_id):
+    if _refused_too_often(transaction, call, bound):
         return _NOT_AGAIN
     grant = use_grant(ledger, call, bound)
     if grant is not None:
@@ -140,54 +141,71 @@ def standing_answer(
 
 
 async def foresee_answer(
-    store: Store, session: SessionRow, tool_params: str, asked: Asked
+    store: Store, session: SessionRow, tool_params: str, digest: str, asked: Asked
 ) -> Refusal | GrantRow | None:
     """Return the answer that would hold if this session's agent made a call now. Nothing is counted.
 
-    `tool_params`: as the record would keep them.
+    `tool_params`: as the record would keep them. `digest`: of the call as it is.
     """
+    call = _Wanted(session.id, session.project_id, None, asked.call.tool, tool_params, digest)
 
     def work(transaction: Transaction) -> Refusal | GrantRow | None:
-        where = session.id, session.project_id
-        if _refused_too_often(transaction, where, asked.call.tool, tool_params, asked.bound):
+        if _refused_too_often(transaction, call, asked.bound):
             return _NOT_AGAIN
         return would_use(transaction, session, asked)
 
     return await store.database.read(work)
 
 
+class _Wanted(NamedTuple):
+    """A call that nobody has made yet."""
+
+    session_id: str
+    project_id: str
+    agent_id: str | None
+    tool_name: str
+    tool_params: str
+    digest: str
+    request_digest: str | None = None
+
+
 def _refused_too_often(
-    transaction: Transaction,
-    where: tuple[str, str],
-    tool_name: str,
-    tool_params: str,
-    bound: Mapping[str, str],
-    agent_id: str | None = None,
+    transaction: Transaction, call: NewExecution | ExecutionRow | _Wanted, bound: Mapping[str, str]
 ) -> bool:
-    since, (session_id, project_id) = later(transaction.now, -REFUSALS_COUNT_SECONDS), where
-    refused = refused_calls(transaction, session_id, tool_name, since=since, agent_id=agent_id)
+    since = later(transaction.now, -REFUSALS_COUNT_SECONDS)
+    refused = refused_calls(transaction, call.session_id, call.tool_name, since=since, agent_id=call.agent_id)
     if len(refused) < REFUSALS_BEFORE_SILENCE:
         return False
-    workspace = workspace_of(transaction, project_id)
-    wanted = _essence(tool_name, json.loads(tool_params), bound, workspace)
-    same = {question for question, params, shown in refused if _essence(tool_name, params, shown, workspace) == wanted}
+    workspace = workspace_of(transaction, call.project_id)
+    wanted = _essence(call, bound, workspace)
+    same = [one for one in refused if _essence(one, json.loads(one.bound or "{}"), workspace) == wanted]
     return len(same) >= REFUSALS_BEFORE_SILENCE
 
 
-def _essence(tool_name: str, params: JsonObject, bound: Mapping[str, str], workspace: str | None) -> tuple[object, ...]:
+def _essence(
+    call: NewExecution | ExecutionRow | _Wanted, bound: Mapping[str, str], workspace: str | None
+) -> tuple[object, ...]:
     """A call without what only respells it: another time limit, another way to write a path or options.
 
-    A write is the same whatever it would replace; a command that runs other code is another.
+    A write is the same whatever it would replace; a command that runs other code is another, and so is a call with
+    another secret, which its parameters as recorded do not show.
     """
-    if tool_name == "write_file":
-        real = next(iter(bound), None) or posixpath.normpath(str(params.get("path")))
-        return (real, *(value for key, value in sorted(params.items()) if key != "path"))
-    rest = {key: value for key, value in params.items() if key != "timeout"}
-    if tool_name == "execute_command":
+    rest: JsonObject = json.loads(call.tool_params)
+    secret = _digest_of(call) if MASK_PREFIX in call.tool_params else None
+    if call.tool_name == "write_file":
+        real = next(iter(bound), None) or posixpath.normpath(str(rest.pop("path", "")))
+        return real, secret, *(value for key, value in sorted(rest.items()) if key != "path")
+    rest.pop("timeout", None)
+    if call.tool_name == "execute_command":
         args = [str(arg) for arg in rest.pop("args", None) or ()]
         line = understand(str(rest.pop("command", "")), args, workspace).essence
-        return line, plain_json(rest), *sorted(bound.items())
-    return plain_json(rest), *sorted(bound.items())
+        return line, secret, plain_json(rest), *sorted(bound.items())
+    return secret, plain_json(rest), *sorted(bound.items())
+
+
+def _digest_of(call: NewExecution | ExecutionRow | _Wanted) -> str:
+    """The digest of a call alone, without files it was bound to since."""
+    return call.digest if isinstance(call, NewExecution) else call.request_digest or call.digest
 
 
 def ask(ledger: Ledger, execution: ExecutionRow, question: Question) -> ExecutionRow:
@@ -306,7 +324,34 @@ def _reject(ledger: Ledger, approval: ApprovalRow, waiting: list[ExecutionRow], 
             error=f"Rejected by the user: {reason}" if reason else "Rejected by the user.",
             error_type=ErrorType.REJECTED,
         )
+    if waiting:
+        _withdraw_same(ledger, waiting[0])
     return Decided(decided)
+
+
+def _withdraw_same(ledger: Ledger, refused: ExecutionRow) -> None:
+    """After the last refusal that is needed, withdraw the questions about the same call that wait already."""
+    transaction, bound = ledger.transaction, json.loads(refused.bound or "{}")
+    if not _refused_too_often(transaction, refused, bound):
+        return
+    workspace = workspace_of(transaction, refused.project_id)
+    unwanted = refused.agent_id, refused.tool_name, _essence(refused, bound, workspace)
+    for question in pending_in_session(transaction, refused.session_id, refused.user_id):
+        waiting = waiting_executions(transaction, question.id)
+        call = next(iter(waiting), None)
+        if call is None or call.tool_name != refused.tool_name:
+            continue
+        if (call.agent_id, call.tool_name, _essence(call, json.loads(call.bound or "{}"), workspace)) == unwanted:
+            close(ledger, question, ApprovalStatus.CANCELLED, waiting=waiting, actor="server")
+            for execution in waiting:
+                transitions.end(
+                    ledger,
+                    execution,
+                    ExecutionStatus.FAILED,
+                    actor="server",
+                    error=_NOT_AGAIN.error,
+                    error_type=_NOT_AGAIN.error_type,
+                )
 
 
 def _revealed(file: SeenFile, text: str | None) -> SeenFile:
@@ -330,10 +375,11 @@ def _decided_already(approval: ApprovalRow) -> ConflictError:
 class ApprovalManager:
     """Ask, list, decide, wait."""
 
-    def __init__(self, store: Store, bus: Bus, presence: Presence) -> None:
+    def __init__(self, store: Store, bus: Bus, presence: Presence, long_work: LongWork) -> None:
         self._store = store
         self._bus = bus
         self._presence = presence
+        self._long_work = long_work
 
     async def request_tool_approval(
         self,
@@ -444,7 +490,7 @@ class ApprovalManager:
         if reveal:
             texts: dict[str, str] = {} if kept is None or row.tool_name == "write_file" else json.loads(kept)
             files = [_revealed(file, texts.get(file.path)) for file in files]
-        text = await asyncio.to_thread(full_text, row.tool_name, params, cover, files)
+        text = await self._long_work.run(user_id, partial(full_text, row.tool_name, params, cover, files))
         return WholeCall(approval_id=approval_id, text=text)
 
     async def change(self, approval_id: str, user_id: str) -> WriteChange:
@@ -465,7 +511,7 @@ class ApprovalManager:
         return WriteChange(
             approval_id=row.id,
             digest=row.digest,
-            change=await asyncio.to_thread(write_change, write),
+            change=await self._long_work.run(user_id, partial(write_change, write)),
             before_sha256=seen.sha256 if seen else None,
             before_size=seen.size if seen else None,
             seen_at=row.created_at if seen else None,

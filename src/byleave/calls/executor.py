@@ -61,7 +61,6 @@ from byleave.telemetry import ids_of
 from .approvals import Clearance, Refusal, ask, standing_answer
 from .deadlines import LOOK_AGAIN_SECONDS, Sweeper, expire, was_given_up
 from .inspection import (
-    LONG_CHARACTERS,
     Inspected,
     assess_inspection,
     question_for,
@@ -69,6 +68,7 @@ from .inspection import (
     without_inspection,
 )
 from .limits import RecordFullError, UserLimits
+from .long_work import LONG_CHARACTERS, LongWork
 from .machines import ConnectedClient, Machine, Machines, Presence, withheld
 
 log = structlog.stdlib.get_logger(__name__)
@@ -126,6 +126,7 @@ class ToolExecutor:
         self.machines = Machines(store, bus, presence, gate)
         self._settings = settings
         self.limits = UserLimits(settings)
+        self.long_work = LongWork()
         self._sweeper = Sweeper(store, bus, self._sweep, presence.resumed)
 
     async def start(self) -> None:
@@ -138,6 +139,7 @@ class ToolExecutor:
     async def stop(self) -> None:
         self._presence.on_leave = self._presence.on_arrival = None
         await self._sweeper.stop()
+        self.long_work.close()
 
     async def execute_tool(
         self,
@@ -182,7 +184,7 @@ class ToolExecutor:
         prepare = partial(self._prepare, judgement, tool_params, session, caller, machine)
         prepared = prepare(client) if _size(judgement.params) <= LONG_CHARACTERS else None
         while prepared is None:
-            made, before = await asyncio.to_thread(prepare, client), client
+            made, before = await self.long_work.run(session.user_id, partial(prepare, client)), client
             client = self._presence.choose(session.project_id)
             prepared = made if client is before else None
         judgement, new, step = prepared
@@ -217,7 +219,8 @@ class ToolExecutor:
         if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
             judgement = without_inspection(judgement)
         step = self._first_step(judgement, caller.mode, machine, client)
-        return judgement, _new_execution(judgement, tool_params, session, caller), step
+        is_asked = isinstance(step, Question | Inspect)
+        return judgement, _new_execution(judgement, tool_params, session, caller, is_asked=is_asked), step
 
     async def agent_session(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
@@ -277,7 +280,7 @@ class ToolExecutor:
         if client_id != row.client_id:
             raise ConflictError("Another client was asked to look at this.", state=row.status.value)
         machine = await self.machines.of(project_id)
-        outcome = await assess_inspection(self._store, machine, row, inspection, self._settings)
+        outcome = await assess_inspection(self._store, machine, row, inspection, self._settings, self.long_work)
         client = self._presence.choose(project_id)
         await resolve_inspection(self._store, row, outcome, client_id=client.client_id if client else None)
 
@@ -304,7 +307,8 @@ class ToolExecutor:
         result: str | None = None
         if report.result is not None:
             big = len(raw) > BIG_RESULT_BYTES
-            masked = await asyncio.to_thread(mask_value, report.result) if big else mask_value(report.result)
+            mask = partial(mask_value, report.result)
+            masked = await self.long_work.run(user_id, mask) if big else mask()
             result = plain_json(masked)
             self.limits.add(user_id, result)
         try:
@@ -404,8 +408,10 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
 # The record of a call, and the wait for its end
 
 
-def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller) -> NewExecution:
-    """The record of a judged call."""
+def _new_execution(
+    judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller, *, is_asked: bool
+) -> NewExecution:
+    """The record of a judged call. Findings are kept whole for a question: who decides must see what they quote."""
     tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
     risk_level = verdict.risk_level
     tool = TOOLS.get(tool_name)
@@ -417,6 +423,9 @@ def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessi
         digest = call_digest(tool_name, params, session.project_id)
         if tool_name == "execute_command":
             timeout = params["timeout"]
+    findings = plain_json(verdict.findings)
+    if not is_asked and verdict.level is not VerdictLevel.LOW:
+        findings = plain_json(mask_value(json.loads(findings)))
     execution_id = new_id("exec")
     if caller.key:
         scope = caller.run_id or key_scope(session.user_id, session.project_id, session.id, caller.agent_id)
@@ -434,7 +443,7 @@ def _new_execution(judgement: Judgement, sent: Mapping[str, Any], session: Sessi
         true_params=true_params,
         digest=digest,
         risk_level=risk_level,
-        findings=plain_json(verdict.findings),
+        findings=findings,
         network=verdict.network,
         timeout_seconds=timeout,
         fence=caller.fence,
@@ -554,7 +563,7 @@ def _begin(
     with Ledger(transaction, new.project_id) as ledger:
         # Before an answer that holds is looked for: it would use up a grant.
         if limits is not None and not isinstance(step, Refusal):
-            reason = limits.refusal(transaction, new.user_id)
+            reason = limits.refusal(transaction, new)
             step = step if reason is None else Refusal(reason, ErrorType.REFUSED)
         if isinstance(step, Question) or (isinstance(step, Inspect) and step.unless_answered):
             step = standing_answer(ledger, new, {}) or step

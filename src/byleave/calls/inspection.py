@@ -5,7 +5,6 @@ Everything a person is shown comes from the stored parameters and from what that
 the agent's own words.
 """
 
-import asyncio
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -32,6 +31,7 @@ from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, Seen
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
+from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
 from byleave.protocol.wire import JsonObject, moment, plain_json
 from byleave.settings import ServerSettings
@@ -44,10 +44,9 @@ from byleave.store.transitions import Waits
 
 from .approvals import Clearance, Refusal, ask, standing_answer
 from .grants import MOST_NAMED, runs_code
+from .long_work import LONG_CHARACTERS, LongWork
 from .machines import Machine
 
-LONG_CHARACTERS = 16 * 1024
-"""A call or a text longer than this is described in a thread."""
 SHOWN_DIGITS = 12
 MAX_NOTE = 400
 NOT_READ = "A rule denies reading it."
@@ -137,13 +136,18 @@ class Inspected:
 
 
 async def assess_inspection(
-    store: Store, machine: Machine, row: ExecutionRow, inspection: Inspection, settings: ServerSettings
+    store: Store,
+    machine: Machine,
+    row: ExecutionRow,
+    inspection: Inspection,
+    settings: ServerSettings,
+    long_work: LongWork,
 ) -> Inspected | Refusal:
     """Turn an inspection into a question, or a refusal if nobody can be asked."""
     params = json.loads(row.true_params or "{}")
     # Judge again: the call may have begun before this machine, or its owner's newest rules, were known.
     verdict = machine.judge(row.tool_name, params).verdict
-    problem = inspection.problem or _problem_with(row.tool_name, inspection, verdict)
+    problem = inspection.problem or _problem_with(row.tool_name, params, inspection, verdict)
     if problem is not None:
         return Refusal(mask_text(problem), ErrorType.REFUSED if verdict.refused else ErrorType.TOOL_ERROR)
     inspection = _readable(inspection, machine)
@@ -158,7 +162,7 @@ async def assess_inspection(
         now=datetime.now(UTC),
     )
     size = len(row.true_params or "") + sum(len(file.text or "") for file in inspection.files)
-    question = await asyncio.to_thread(make) if size > LONG_CHARACTERS else make()
+    question = await long_work.run(row.user_id, make) if size > LONG_CHARACTERS else make()
     return Inspected(question, verdict, call_digest(row.tool_name, params, row.project_id, inspection.bound))
 
 
@@ -167,14 +171,14 @@ async def resolve_inspection(
 ) -> ExecutionRow:
     """Ask a person about a PENDING call, or apply a standing answer; fail it if nobody can be asked.
 
-    A repeated inspection, or one after the call has moved on, changes nothing.
+    A repeated inspection, or one after the call has moved on or another client was asked to look, changes nothing.
     """
 
     def work(transaction: Transaction) -> ExecutionRow:
         execution = transitions.load_execution(transaction, row.id)
         if execution is None:
             raise NotFound(f"No execution {row.id!r}.")
-        if execution.status is not ExecutionStatus.PENDING:
+        if execution.status is not ExecutionStatus.PENDING or execution.client_id != row.client_id:
             return execution
         with Ledger(transaction, execution.project_id) as ledger:
             if isinstance(outcome, Inspected):
@@ -195,7 +199,8 @@ def _ask_after_inspection(
     question, verdict, digest = outcome.question, outcome.verdict, outcome.digest
     bound = question.inspection.bound if question.inspection else {}
     risk, findings = verdict.risk_level, plain_json(verdict.findings)
-    changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network}
+    # Whoever looked is not the one that gets the signal, until it does.
+    changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network, "client_id": None}
     if question.inspection is not None:
         changes |= {"digest": digest, "request_digest": execution.digest, "bound": plain_json(bound)}
         actor = f"client:{execution.client_id}"
@@ -209,7 +214,7 @@ def _ask_after_inspection(
                 ledger, execution, approved_by=by, client_id=client_id, waits=waits, changes=changes
             )
         case None:
-            changes |= {"requires_approval": True, "client_id": None}
+            changes |= {"requires_approval": True}
             row = transitions.advance(ledger, execution, ExecutionStatus.AWAITING_APPROVAL, changes)
             asked = ask(ledger, row, question)
             hint = Hint(asked.id, asked)  # now with the approval's id
@@ -244,14 +249,19 @@ def _readable(inspection: Inspection, machine: Machine) -> Inspection:
     return inspection.model_copy(update={"files": files})
 
 
-def _problem_with(tool_name: str, inspection: Inspection, verdict: Verdict) -> str | None:
+def _problem_with(tool_name: str, params: JsonObject, inspection: Inspection, verdict: Verdict) -> str | None:
     """The reason why nobody can be asked about an inspection; None when somebody can."""
     if verdict.refused:
         return verdict.message
     roles = [file.role for file in inspection.files]
     if tool_name == "write_file":
         # Only the machine knows the file: it reported the real path, behind all links.
-        return None if roles == [SeenRole.REPLACES] else "The machine did not say what this would replace."
+        if roles != [SeenRole.REPLACES]:
+            return "The machine did not say what this would replace."
+        there = inspection.files[0].size or 0 if params.get("mode") == "append" else 0
+        if there + len(params["content"].encode()) > MAX_FILE_BYTES:
+            return f"'{safe_text(inspection.files[0].path)}' would become larger than {MAX_FILE_BYTES} bytes."
+        return None
     seen = [file.path for file in inspection.files]
     if sorted(seen) == sorted(verdict.runs) and set(roles) <= {SeenRole.RUNS}:
         return None

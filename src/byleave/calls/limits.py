@@ -1,6 +1,7 @@
 """UserLimits: how many calls one user may have open, and how much of the record they may fill.
 
-Another user's calls never count. Decided inside the transaction that begins a call. An open call is never ended for a
+Another user's calls never count, and calls of agents elsewhere have a limit of their own: an agent must not keep its
+person from working. Decided inside the transaction that begins a call. An open call is never ended for a
 limit, and a report never refused: it is of a call that was accepted.
 
 Counting costs a statement, so it is not done for each call: once counted, a user may begin as many as there was room
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from byleave.protocol.errors import RefusedError
+from byleave.protocol.executions import agent_name
 from byleave.settings import ServerSettings
 from byleave.store.database import Transaction
 from byleave.store.transitions import NewExecution, count_open
@@ -35,28 +37,29 @@ class UserLimits:
         """Most that a user's part of the record may have before further calls are refused; 0 for no limit."""
         self.met = asyncio.Event()
         """Set when somebody met that limit: it is worth measuring again."""
-        self._room: dict[str, int] = {}
-        """Calls that a user may begin before the open ones are counted again."""
+        self._room: dict[tuple[str, bool], int] = {}
+        """Calls that a user, or their agents elsewhere, may begin before the open ones are counted again."""
         self._stored: Counter[str] = Counter()
         """Bytes of each user's record when it was last measured, and what was added since."""
         self._added: Counter[str] = Counter()
         """Bytes added since the last measurement began: it may have missed them."""
 
-    def refusal(self, transaction: Transaction, user_id: str) -> str | None:
-        """The reason why this user may have no further call open; None if they may."""
-        if not self._most_open:
+    def refusal(self, transaction: Transaction, new: NewExecution) -> str | None:
+        """The reason why this call may not begin; None if it may."""
+        most = self._most_open
+        if not most:
             return None
-        room = self._room.get(user_id, 0)
+        user_id, from_elsewhere = key = new.user_id, new.run_id is None and agent_name(new.agent_id) != ""
+        room = self._room.get(key, 0)
         if room <= 0:
-            room = self._most_open - count_open(transaction, user_id, most=self._most_open)
+            room = most - count_open(transaction, user_id, from_elsewhere=from_elsewhere, most=most)
             if room <= 0:
-                return (
-                    f"{self._most_open} calls of this user are open already; no more begin until some have ended or "
-                    "are cancelled."
-                )
+                whose = "this user's agents elsewhere" if from_elsewhere else "this user"
+                until = "until some have ended or are cancelled"
+                return f"{most} calls of {whose} are open already; no more begin {until}."
         if len(self._room) >= MOST_USERS:
             self._room.clear()
-        self._room[user_id] = room - 1
+        self._room[key] = room - 1
         return None
 
     def check_room(self, new: NewExecution) -> None:

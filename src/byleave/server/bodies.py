@@ -23,6 +23,8 @@ from .errors import TooLarge, TooMany, WrongForm, WrongMediaType
 
 MAX_DEPTH = 64
 LARGE_BYTES = 256 * 1024
+MAX_KEYS = 1000
+"""In one object: each that is not expected costs its complaint."""
 MAX_MARKS = 40_000
 """Limit on `[`, `{`, `,` and `:` in a large body: each stands for a value, which takes many times its byte."""
 
@@ -232,6 +234,8 @@ def _marks(text: bytes) -> int:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
+    if len(pairs) > MAX_KEYS:
+        raise TooLarge(f"An object in the body has more than {MAX_KEYS} keys.", hint="Send fewer.")
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))

@@ -206,7 +206,7 @@ async def open_services(settings: ServerSettings) -> Services:
         neighbours=neighbours,
         wake_ups=wake_ups,
         executor=executor,
-        approvals=ApprovalManager(store, bus, presence),
+        approvals=ApprovalManager(store, bus, presence, executor.long_work),
         streams=streams,
         verifier=verifier,
         sign_in=SignIn(store, link_key(settings)),

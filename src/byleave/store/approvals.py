@@ -306,19 +306,20 @@ def count_pending(transaction: Transaction, user_id: str) -> int:
 
 def refused_calls(
     transaction: Transaction, session_id: str, tool_name: str, *, since: str, agent_id: str | None = None
-) -> list[tuple[str, JsonObject, dict[str, str]]]:
-    """The calls of a tool that a person refused in a session: the question, parameters as recorded, and bound files.
+) -> list[ExecutionRow]:
+    """A call of each question about a tool that a person refused in a session, newest first.
 
-    `agent_id`: only this agent's. Newest first, and no more than anybody refuses in an hour.
+    `agent_id`: only this agent's. No more than anybody refuses in an hour; how many calls waited does not count.
     """
     rows = transaction.execute(
-        "SELECT a.id, x.tool_params, x.bound FROM approvals AS a JOIN tool_executions AS x ON x.approval_id = a.id "
+        f"SELECT {columns(ExecutionRow, 'x.')} FROM approvals AS a "  # noqa: S608 - column names are ours
+        "JOIN tool_executions AS x ON x.id = (SELECT min(id) FROM tool_executions WHERE approval_id = a.id) "
         "WHERE a.session_id = :session_id AND a.status = 'rejected' AND a.decided_at > :since "
-        "AND (:agent_id IS NULL OR a.agent_id = :agent_id) AND x.tool_name = :tool_name "
+        "AND (:agent_id IS NULL OR a.agent_id = :agent_id) AND a.tool_name = :tool_name "
         "ORDER BY a.decided_at DESC, a.id LIMIT :most",
         {"session_id": session_id, "tool_name": tool_name, "agent_id": agent_id, "since": since, "most": MOST_REFUSALS},
     ).fetchall()
-    return [(row["id"], json.loads(row["tool_params"]), json.loads(row["bound"] or "{}")) for row in rows]
+    return [execution_row(row) for row in rows]
 
 
 def last_code_review(transaction: Transaction, project_id: str) -> str:

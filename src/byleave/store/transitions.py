@@ -30,7 +30,7 @@ from byleave.protocol.events import (
     ToolStarted,
     preview,
 )
-from byleave.protocol.executions import MAX_ERROR_CHARACTERS, Execution, ToolResponse
+from byleave.protocol.executions import MAX_ERROR_CHARACTERS, NUMBER_DIGITS, Execution, ToolResponse
 from byleave.protocol.states import (
     RESPONSE_STATUS,
     TRANSITIONS,
@@ -184,6 +184,8 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
 EXECUTION_COLUMNS = columns(ExecutionRow)
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
+_ELSEWHERE = f"%-{'_' * NUMBER_DIGITS}"
+"""The form of the id of an agent that runs elsewhere; nothing else that calls without a run has it."""
 OPEN_CALLS = f"EXISTS (SELECT 1 FROM tool_executions WHERE run_id = runs.id AND {OPEN})"  # noqa: S608 - our own words
 """True for a run with a call that has not ended."""
 DEADLINES_TOPIC = "deadlines"
@@ -400,13 +402,17 @@ def own_execution(
     return execution_row(row)
 
 
-def count_open(transaction: Transaction, user_id: str, *, most: int) -> int:
-    """The number of a user's calls that have not ended; `most` for as many or more."""
+def count_open(transaction: Transaction, user_id: str, *, from_elsewhere: bool, most: int) -> int:
+    """The number of a user's calls that have not ended; `most` for as many or more.
+
+    `from_elsewhere`: only those of agents that run elsewhere, else only the others.
+    """
     # By project, as the index of open calls is: a user's history may be long, and is not read.
     row = transaction.execute(
         "SELECT count(*) AS open FROM (SELECT 1 FROM tool_executions WHERE project_id IN "  # noqa: S608 - our own words
-        f"(SELECT id FROM projects WHERE user_id = :user_id) AND {OPEN} LIMIT :most) AS found",
-        {"user_id": user_id, "most": most},
+        f"(SELECT id FROM projects WHERE user_id = :user_id) AND {OPEN} "
+        f"AND (run_id IS NULL AND coalesce(agent_id, '') LIKE '{_ELSEWHERE}') = :from_elsewhere LIMIT :most) AS found",
+        {"user_id": user_id, "from_elsewhere": from_elsewhere, "most": most},
     ).fetchone()
     return row["open"] if row else 0
 

@@ -6,10 +6,10 @@ and refusals. It records, runs and uses up nothing. No agent may use it: it woul
 given parameters are masked in the whole answer.
 """
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter
@@ -17,11 +17,13 @@ from starlette.responses import Response
 
 from byleave.calls.approvals import Refusal, foresee_answer
 from byleave.calls.grants import Asked
+from byleave.calls.long_work import LONG_CHARACTERS
 from byleave.calls.machines import Machine
 from byleave.gate import Gate, Judgement, declared_layers, describe, mask_text, mask_value, safe_text, shown_params
 from byleave.gate.commands.calls import call_of
 from byleave.gate.policy.policy import Decider, decider
 from byleave.gate.text.secrets import WITHHELD
+from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.overview import (
     CheckAnswer,
@@ -76,8 +78,9 @@ async def check(parts: Parts, principal: Person, project: Project, body: CheckBo
     outcome = outcome_of(judgement.verdict, machine, body.mode)
     if outcome.decision is CheckDecision.ASKS and session is not None:
         outcome = await _in_session(parts, session, judgement, machine, outcome)
-    # In a thread: searching long arguments for secrets takes a while.
-    return await asyncio.to_thread(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
+    answer = partial(_answer, judgement, outcome, machine.gate, body.tool_params, parts.settings)
+    is_long = len(plain_json(body.tool_params)) > LONG_CHARACTERS
+    return await parts.executor.long_work.run(principal.user_id, answer) if is_long else answer()
 
 
 @router.get("/my/projects/{project_id}/policy", summary="The rules of a project", tags=["policy"])
@@ -174,7 +177,8 @@ async def _in_session(
         network=verdict.network,
         bound=bound,
     )
-    match await foresee_answer(parts.store, session, plain_json(shown_params(name, params)), asked):
+    recorded, digest = plain_json(shown_params(name, params)), call_digest(name, params, session.project_id)
+    match await foresee_answer(parts.store, session, recorded, digest, asked):
         case Refusal() as refusal:
             return Outcome(CheckDecision.REFUSED, refusal.error, "session.refused", None)
         case GrantRow() as grant:

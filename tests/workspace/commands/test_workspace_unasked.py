@@ -109,6 +109,96 @@ async def test_unasked_move_takes_no_kept_file_to_another_name(
     assert (await run(workspace, "mv", "README.md", "conf")).exit_code == 0
 
 
+EVIL = "on: push\njobs: evil\n"
+
+
+def _evil_branch(repository: Place, name: str) -> None:
+    """A branch whose only commit changes a trusted file, as an agent may make it where its name is another."""
+    git(repository.root, "checkout", "-qb", "evil")
+    repository.file(name, EVIL)
+    git(repository.root, "add", "-f", name)
+    git(repository.root, "commit", "-qm", "evil")
+    git(repository.root, "checkout", "-q", "-")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [["reset", "evil"]],
+        [["reset", "--soft", "evil"]],
+        [["symbolic-ref", "HEAD", "refs/heads/evil"]],
+        [["update-ref", "HEAD", "evil"]],
+    ],
+)
+async def test_unasked_git_goes_on_from_no_commit_whose_trusted_files_nobody_saw(
+    workspace: Workspace, repository: Place, lines: list[list[str]]
+) -> None:
+    _evil_branch(repository, ".github/workflows/ci.yml")
+    for line in lines:
+        with suppress(RefusedError):
+            await run(workspace, "git", *line)
+    with pytest.raises(RefusedError, match=r"\.github/workflows/ci\.yml"):
+        await run(workspace, "git", "commit", "--allow-empty", "-qm", "innocent")
+    with pytest.raises(RefusedError, match=r"\.github/workflows/ci\.yml"):
+        await run(workspace, "git", "push", "origin", "HEAD")
+    assert not (repository.root / ".github/workflows/ci.yml").exists()
+    await run(workspace, "git", "checkout", "HEAD", "--", ".github/workflows/ci.yml", asked=True)
+    assert (await run(workspace, "git", "commit", "--allow-empty", "-qm", "seen")).exit_code == 0
+
+
+async def test_unasked_git_stops_at_a_commit_in_the_middle_of_what_it_made(
+    workspace: Workspace, repository: Place
+) -> None:
+    repository.file(".github/README.md", "hello\n")
+    git(repository.root, "add", ".github")
+    git(repository.root, "commit", "-qm", "second")
+    git(repository.root, "checkout", "-qb", "b", "HEAD~1")
+    repository.file("workflows/ci.yml", EVIL)
+    git(repository.root, "add", "workflows")
+    git(repository.root, "commit", "-qm", "A")
+    git(repository.root, "rm", "-qr", "workflows")
+    git(repository.root, "commit", "-qm", "B")
+    git(repository.root, "checkout", "-q", "-")
+    assert (await run(workspace, "git", "cherry-pick", "-X", "subtree=.github", "b~1", "b")).exit_code == 0
+    assert (await run(workspace, "git", "reset", "HEAD~1")).exit_code == 0
+    with pytest.raises(RefusedError, match=r"\.github/workflows/ci\.yml"):
+        await run(workspace, "git", "commit", "--allow-empty", "-qm", "innocent")
+
+
+async def test_unasked_git_goes_on_after_a_reset_to_what_the_files_hold(
+    workspace: Workspace, repository: Place
+) -> None:
+    repository.file("Makefile", "all:\n")
+    git(repository.root, "add", "Makefile")
+    git(repository.root, "commit", "-qm", "make")
+    for text in ("one\n", "two\n"):
+        repository.file("README.md", text)
+        assert (await run(workspace, "git", "commit", "-qam", text)).exit_code == 0
+    assert (await run(workspace, "git", "reset", "--soft", "HEAD~2")).exit_code == 0
+    assert (await run(workspace, "git", "commit", "-qm", "both")).exit_code == 0
+
+
+async def test_what_a_running_command_does_to_a_file_that_was_put_back_frees_no_commit(
+    workspace: Workspace, repository: Place
+) -> None:
+    _evil_branch(repository, "justfile")
+    await run(workspace, "git", "merge", "-q", "evil")
+    ready = repository.root / "ready"
+    script = (
+        "import os, time\nopen('justfile', 'w')\nopen('ready', 'w')\nwhile os.path.exists('ready'): time.sleep(.01)"
+    )
+    running = asyncio.create_task(run(workspace, "python", "-c", script))
+    async with asyncio.timeout(20):
+        while not ready.exists():
+            await asyncio.sleep(0.01)
+    with pytest.raises(RefusedError):
+        await run(workspace, "git", "commit", "-qm", "while it runs")
+    ready.unlink()
+    await running
+    with pytest.raises(RefusedError, match="'justfile'"):
+        await run(workspace, "git", "commit", "--allow-empty", "-qm", "after")
+
+
 async def test_secret_that_was_put_aside_stays_a_secret(workspace: Workspace, repository: Place) -> None:
     script = "import os\nos.mkdir('css')\nopen('css/.npmrc', 'w').write('needle')"
     await run(workspace, "python", "-c", script)

@@ -38,7 +38,7 @@ from byleave.workspace.stopping import CommandStopped, CommandTimeout, drifted, 
 
 from .bound_files import HeldFiles, Holding
 from .operands import check_operands, refuse_compiled, refuse_moved, to_leave_out
-from .staged import staged_unseen
+from .staged import AskGit, head_of, moved_unseen, staged_unseen
 from .trusted import TrustedFiles, forget_put_back, still_put_back
 
 _MAX_TOLD = 10
@@ -53,6 +53,7 @@ _SETTINGS_WORDS = (
     f"Byleave keeps the repository's settings ({GIT_CONFIG}) as they are, so git could not write them, and a part of "
     "this command was not done. `git config` in a call of its own is asked about and works."
 )
+_NAMES_REPOSITORY = "leave out options that choose a repository, or let a person be asked"
 _RULES_HELD = frozenset({".", os.path.dirname(PROJECT_POLICY)})
 """If one of these is read-only, so are the project's rules."""
 
@@ -128,8 +129,6 @@ class CommandExecutor:
         elif not (command.is_low or self._paths is None or command.only_reads):
             kept = await asyncio.to_thread(self._keep_trusted, self._paths, command)
             withheld = Withheld(secrets, sealed=kept.sealed)
-            if command.uses_index:
-                await self._refuse_staged(program, command, kept)
         keeper = OutputKeeper(self._settings.max_output_bytes, on_output)
         seconds = min(wanted_seconds, self._settings.command_timeout_seconds)
         began = time.monotonic()
@@ -142,19 +141,20 @@ class CommandExecutor:
             withheld=withheld,
         )
         told: list[str] = []
-        try:
-            async with self._hold(command, bound) as holding:
-                with launching(bound_files=holding.bound_files if holding else ()) as launch:
-                    self._check_covered(launch, masked, command)
-                    _check_left_out(launch, withheld)
-                    launch = _without_compiled(launch) if bound else launch
-                    if kept is not None and "." not in launch.isolation.protected:
-                        await asyncio.to_thread(kept.keep, launch.isolation.protected)
-                    start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
-                    ended = await (start() if holding is None else _run_held(launch, start, holding))
-        finally:
-            if kept is not None:
-                told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
+        async with self._watch_git(program, command, kept):
+            try:
+                async with self._hold(command, bound) as holding:
+                    with launching(bound_files=holding.bound_files if holding else ()) as launch:
+                        self._check_covered(launch, masked, command)
+                        _check_left_out(launch, withheld)
+                        launch = _without_compiled(launch) if bound else launch
+                        if kept is not None and "." not in launch.isolation.protected:
+                            await asyncio.to_thread(kept.keep, launch.isolation.protected)
+                        start = partial(_run_to_its_end, launch, keeper, seconds, self._idle, until)
+                        ended = await (start() if holding is None else _run_held(launch, start, holding))
+            finally:
+                if kept is not None:
+                    told = await outlast(asyncio.get_running_loop().run_in_executor(None, kept.put_back))
         result = _result(command.command, ended, keeper, launch, time.monotonic() - began)
         result = result.model_copy(update={"warnings": [*result.warnings, *left_out(launch.isolation.left_out), *told]})
         if command.is_git and _SETTINGS_KEPT.search(result.stderr) and GIT_CONFIG in launch.isolation.protected:
@@ -246,13 +246,46 @@ class CommandExecutor:
         staged = {path: info.split()[1] for info, _, path in listed}
         return tuple([path for path in paths if path not in staged or self._blob(path, staged[path]) != staged[path]])
 
-    async def _refuse_staged(self, git: str, command: UnderstoodCommand, kept: TrustedFiles) -> None:
+    @asynccontextmanager
+    async def _watch_git(self, git: str, command: UnderstoodCommand, kept: TrustedFiles | None) -> AsyncGenerator[None]:
+        """Around a git command that nobody was asked about: refuse it if it could record or write trusted content
+        unseen, and remember what HEAD has of it afterwards."""
+        if kept is None or not command.is_git or command.makes_repository:
+            yield
+            return
+        place = command.git_repository
+        if place is None:
+            raise _not_looked_through(_NAMES_REPOSITORY)
+
+        async def ask_git(args: list[str]) -> str | None:
+            return await self._ask_git(git, [*place, *args])
+
+        head = await head_of(ask_git)
+        if command.uses_index:
+            await self._refuse_staged(ask_git, head, kept)
+        try:
+            yield
+        finally:
+            await outlast(asyncio.ensure_future(self._remember_moved(ask_git, head, kept)))
+
+    async def _remember_moved(self, ask_git: AskGit, before: str | None, kept: TrustedFiles) -> None:
+        try:
+            found = await moved_unseen(ask_git, before, kept.trusts, self._on_disk)
+        except RefusedError:  # it could not be looked through
+            found = [f"{self._root}/.git/HEAD"]
+        for path in found:
+            kept.remember(path.removeprefix(f"{self._root}/"))
+
+    def _on_disk(self, path: str, blob: str | None) -> bool:
+        if blob is None:
+            return not os.path.lexists(path)
+        return self._blob(path, blob) == blob
+
+    async def _refuse_staged(self, ask_git: AskGit, head: str | None, kept: TrustedFiles) -> None:
         """Refuse a git command that nobody was asked about if it could record or write trusted content unseen."""
-        place, unseen = command.git_repository, None
-        if place is not None:
-            unseen = await staged_unseen(lambda args: self._ask_git(git, [*place, *args]), kept.trusts)
+        unseen = await staged_unseen(ask_git, head, kept.trusts)
         if unseen is None:
-            raise _not_looked_through("leave out options that choose a repository, or let a person be asked")
+            raise _not_looked_through(_NAMES_REPOSITORY)
         if unseen:
             names = ", ".join(repr(visible(path)) for path in unseen[:_MAX_TOLD])
             raise RefusedError(

@@ -128,15 +128,16 @@ def _name_through(targets: Mapping[str, str], real: str) -> str | None:
 
 
 _KEPT: dict[str, dict[str, tuple[int, int] | None]] = {}
-"""By workspace: the files that git changed and that were put back or aside, and their state since (`_state`)."""
+"""By workspace: files that are not what git left in the repository, and their state since (`_state`)."""
 
 
 def still_put_back(root: str) -> list[str]:
-    """Files that are not what git left there, and that nobody has touched since: git would commit them so."""
+    """Files that are not what git left in the repository, untouched since: git would record or publish its own."""
     with _LOCK:
         kept = _KEPT.get(root, {})
-        for path in [path for path, state in kept.items() if _state(f"{root}/{path}") != state]:
-            del kept[path]
+        if not _RUNNING.get(root):  # else it may be a command that touched them, and what it did is taken back
+            for path in [path for path, state in kept.items() if _state(f"{root}/{path}") != state]:
+                del kept[path]
         return sorted(kept)
 
 
@@ -334,7 +335,7 @@ class TrustedFiles:
             made = [path for path in made if not installed().directories.forbid(path)]
         for path in sorted({*made, *new} - {*self._before} - self._moved):
             told += self._put_aside(path)
-            self._remember(path)
+            self.remember(path)
         if not told:
             return []
         because = (
@@ -350,12 +351,13 @@ class TrustedFiles:
             if self._is_same(path, file):
                 return []
             told = self._restore(path, file)
-            self._remember(path)
+            self.remember(path)
             return told
         except OSError as error:
             return [f"It changed {visible(path)!r}, which could not be put back: {error.strerror}."]
 
-    def _remember(self, path: str) -> None:
+    def remember(self, path: str) -> None:
+        """Note that the repository has other content than this file, which git would record or publish."""
         if self._is_git:
             with _LOCK:
                 _KEPT.setdefault(self._root, {})[path] = _state(f"{self._root}/{path}")

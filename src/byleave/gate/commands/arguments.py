@@ -189,6 +189,7 @@ _VARIABLE = re.compile(r"\$(?:[A-Z_{(]|env:)|%[A-Za-z_]+%")
 # Neither scans beyond its next possible start, so a text full of starts takes linear time.
 _EXPANDS = re.compile(r"`|\$[({]|\{(?:[^{}]*,)?(?:/|~|\.\.)")
 _ZONE_FILE = re.compile(r"TZ=[\"']?:?(?:/|(?:(?!TZ=)[^\"'])*\.\.)")
+_WIDE = re.compile(r"(?<!%)(?:%%)*%[^A-Za-z%]*?[0-9]{5}")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCP = re.compile(r"[^/\s:]+:(?!/?\d+$).+")  # no colon before the first: one way to match, so linear
 _MAGIC = re.compile(r":(?:\([^)]*\)|[!^/]*)")
@@ -231,6 +232,12 @@ def _text(value: str, place: Argument) -> Findings:
     if hidden_in_prose(value) is None:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
+
+
+def _format(value: str, place: Argument) -> Findings:
+    if _WIDE.search(value) is None:
+        return _text(value, place)
+    return [place.finding(_MEDIUM, f"{quoted(value, 60)} has a field that is very wide.")]
 
 
 def _number(value: str, place: Argument) -> Findings:
@@ -346,7 +353,7 @@ def _file_list(value: str, place: Argument) -> Findings:
 
 def _date_format(value: str, place: Argument) -> Findings:
     if value.startswith("+"):
-        return _text(value, place)
+        return _format(value, place)
     return [place.finding(_REFUSE, f"{quoted(value)} would set the system clock.", "write a format as +%Y-%m-%d")]
 
 
@@ -526,6 +533,7 @@ def _requirement(value: str, place: Argument) -> Findings:
 
 _JUDGES: dict[Kind, Callable[[str, Argument], Findings]] = {
     **dict.fromkeys((Kind.TEXT, Kind.MESSAGE, Kind.PATTERN, Kind.SUFFIX), _text),
+    Kind.FORMAT: _format,
     Kind.NUMBER: _number,
     Kind.WORD: _word,
     Kind.PATH_READ: _path_read,

@@ -31,6 +31,8 @@ class Kind(StrEnum):
     """Text of an option that every version has: it is text even if it looks like another option."""
     PATTERN = "pattern"
     """A regular expression."""
+    FORMAT = "format"
+    """Text with fields such as `%10s`, filled up to the width that they name."""
     SUFFIX = "suffix"
     """Suffix of the backup that is made of each written file."""
     NUMBER = "number"

@@ -69,7 +69,8 @@ _SHOW_CONTENT = frozenset(
 )
 _LIST_NAMES = frozenset({"ls", "find", "stat", "file", "du"})
 _NOT_NAMES = frozenset(
-    {Kind.PATTERN, Kind.TEXT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT, Kind.SED_SCRIPT}
+    {Kind.PATTERN, Kind.TEXT, Kind.FORMAT, Kind.NUMBER, Kind.WORD, Kind.GLOB, Kind.DATE, Kind.DATE_FORMAT}
+    | {Kind.SED_SCRIPT}
 )
 _OPEN_DIRECTORIES = frozenset({"grep", "diff"})
 """Commands that can be LOW and open the files in a directory."""

@@ -214,7 +214,7 @@ class _Judge:
             self._unknown(name, value)
         if not (table.subs and self._subcommand()):
             self._operands()
-        if table.bounded and table.bounded.isdisjoint(said.option.name for said in reading.said):
+        if table.bounded.isdisjoint(said.option.name for said in reading.said):
             self._patterns()
         for arg in reading.rest if not table.subs else ():
             self.findings += judge_value(table.after, arg, self.place)
@@ -348,9 +348,11 @@ class _Judge:
 
     def _patterns(self) -> None:
         """Note patterns that may take unbounded time to match."""
-        reading, names = self.reading, self.table.first_given_by
-        given = [said for said in reading.said if said.option.name in names]
-        patterns = [said.value for said in given if said.option.kind is Kind.PATTERN] if given else reading.operands[:1]
+        reading, table = self.reading, self.table
+        patterns = [said.value for said in reading.said if said.option.kind is Kind.PATTERN]
+        given = {said.option.name for said in reading.said}
+        if table.operands[:1] == (Kind.PATTERN,) and table.first_given_by.isdisjoint(given):
+            patterns += reading.operands[:1]
         if any(_BACK_REFERENCE.search(pattern or "") for pattern in patterns):
             self._note(_MEDIUM, "A pattern that refers back to a group may take very long to match.")
 

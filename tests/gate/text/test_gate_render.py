@@ -710,8 +710,14 @@ def test_names_that_are_not_what_they_look_like_are_flagged(name: str, flagged: 
         ("a\x1b[2Jb", True),
         ("a\rb", True),
         ("tag \U000e0041", True),
+        ("user\u200dname", True),
+        ("a\ufe0f", True),
+        ("\u26a0" + "\ufe0f" * 9, True),
+        ("half a character \ud83d", True),
         ("plain\r\ntext\twith tabs\n", False),
         ("emoji \u26a0\ufe0f and \U0001f469\u200d\U0001f4bb", False),
+        ("press 1\ufe0f\u20e3 and \u2764\ufe0f\u200d\U0001f525", False),
+        ("\u845b\U000e0100", False),
         ("\ufeffwith a mark", False),
         ("\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", False),
     ],
@@ -719,6 +725,10 @@ def test_names_that_are_not_what_they_look_like_are_flagged(name: str, flagged: 
 def test_content_that_hides_or_reorders_text_is_noted(content: str, noted: bool) -> None:
     told = describe("write_file", {"path": "a.py", "content": content}, VERDICT)
     assert ("hide or reorder" in told) is noted
+    if not content.startswith("\ufeff"):  # as the mark of a file it has a place there, and none in an argument
+        args = ["-rn", content, "src"]
+        assert (GATE.judge("execute_command", {"command": "echo", "args": args}).verdict.level != "LOW") is noted
+        assert (GATE.judge("execute_command", {"command": "grep", "args": args}).verdict.level != "LOW") is noted
     assert hidden_in(told.replace("\n", "")) is None
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from byleave.gate.names import MEDIUM_EXTENSIONS, asks_for_secrets, protected_name, secret_name, trusted_name
 from byleave.gate.paths import RELATIVE_HINT, check_path, climbs_out
-from byleave.gate.text.characters import hidden_in_prose
+from byleave.gate.text.characters import deceptive_in
 from byleave.gate.text.render import quoted
 from byleave.protocol.verdicts import Finding, VerdictLevel
 
@@ -229,7 +229,7 @@ def judge_value(kind: Kind, value: str, place: Argument) -> Findings:
 
 
 def _text(value: str, place: Argument) -> Findings:
-    if hidden_in_prose(value) is None:
+    if deceptive_in(value) is None:
         return NOTHING
     return [place.finding(_MEDIUM, f"{quoted(value, 60)} holds an invisible character.")]
 

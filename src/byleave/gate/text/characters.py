@@ -37,6 +37,15 @@ HIDDEN = re.compile(f"[{HIDDEN_CLASS}]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT_HIDDEN = re.compile(f"(?![\t\n])[{HIDDEN_CLASS}]")
 
+_SEEN = rf"[^\x00-\x7f{HIDDEN_CLASS}]"
+_BELONGS = (
+    r"[\t\n]|\r(?=\n)",
+    rf"(?<={_SEEN})[\ufe00-\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)",  # emoji
+    "(?<=[\u3400-\u9fff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]",  # variants of Chinese characters
+    rf"(?:(?<={_SEEN})|(?<=\ufe0f))[\u200c\u200d](?={_SEEN})",  # emoji, and scripts whose letters join
+)
+_DECEPTIVE = re.compile(f"(?!{'|'.join(_BELONGS)})[{HIDDEN_CLASS}]")
+
 LOOKALIKE_SLASHES = re.compile("[\u2044\u2215\u2216\u29f5\u29f8\u29f9\ufe68\uff0f\uff3c\u2571\u2572]")
 
 
@@ -49,10 +58,18 @@ def hidden_in(text: str) -> str | None:
 
 
 def hidden_in_prose(text: str) -> str | None:
-    """As `hidden_in`, for text in which tabs and line ends are ordinary."""
+    """As `hidden_in`, for text that must be what it looks like, and in which tabs and line ends are ordinary."""
     if text.isascii() and text.isprintable():
         return None
     found = _TEXT_HIDDEN.search(text)
+    return found.group() if found else None
+
+
+def deceptive_in(text: str) -> str | None:
+    """As `hidden_in`, for text in which line ends are ordinary, and joiners and variation selectors in their places."""
+    if text.isascii() and text.isprintable():
+        return None
+    found = _DECEPTIVE.search(text)
     return found.group() if found else None
 
 

@@ -21,7 +21,7 @@ from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .characters import HIDDEN, HIDDEN_CLASS, escaped, hidden_in, mixed_scripts, whole_characters
+from .characters import HIDDEN, HIDDEN_CLASS, deceptive_in, escaped, hidden_in, mixed_scripts, whole_characters
 from .secrets import (
     MASK_PREFIX,
     Cover,
@@ -56,10 +56,6 @@ _REPEATED = re.compile(rf"([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
 _LONG_RUN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}|([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
 _SPELLED_OUT = re.compile(f"[{_OTHER_BLANKS}{HIDDEN_CLASS}]")
 _HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])[{HIDDEN_CLASS}]")
-# Characters that do not belong in a text file. Joiners and variation selectors do: emoji and some scripts need them.
-_TRICK = re.compile(
-    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\U000e0000-\U000e007f]|\r(?!\n)"
-)
 
 
 def safe_text(text: str, *, lines: bool = False) -> str:
@@ -146,10 +142,9 @@ def _notes(tool_name: str, params: JsonObject) -> list[str]:
         notes.append(f"Note: what looks like a secret is masked here, the call holds the real one{where}.")
     content = params.get("content")
     if tool_name == "write_file" and isinstance(content, str):
-        trick = None if content.isascii() and content.isprintable() else _TRICK.search(content)
+        trick = deceptive_in(content.removeprefix("\ufeff"))
         if trick is not None:
-            shown = escaped(trick.group())
-            notes.append(f"Note: the content holds characters that hide or reorder text, such as {shown}.")
+            notes.append(f"Note: the content holds characters that hide or reorder text, such as {escaped(trick)}.")
         if len(content) > MAX_SHOWN_CONTENT:
             hidden = len(content) - MAX_SHOWN_CONTENT
             notes.append(

@@ -543,3 +543,47 @@ def test_without_a_sandbox_nothing_is_low() -> None:
 def test_directory_where_a_command_is_anyway_makes_no_other_call() -> None:
     plain, there, sub = (understand("git", [*begin, "push"], "/ws").essence for begin in ([], ["-C", "."], ["-C", "a"]))
     assert plain == there != sub
+
+
+@pytest.mark.promise("S")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gcc -E -P -x c .env",
+        "gcc -E -P -include .env m.c",
+        "gcc -E -P -imacros credentials m.c",
+        "gcc -Wp,-include,keys/server.pem m.c",
+        "gcc -T .env m.c",
+        "python -m json.tool credentials.json",
+        "python -m tokenize .env",
+        "python -m base64 id_rsa",
+        "python x.py --settings=conf/secrets.yaml",
+        "python .env",
+        "node --check .env",
+        "node x.js file:.env",
+        "pytest credentials.json",
+        "make -f .env",
+    ],
+)
+def test_line_that_names_a_secret_file_asks_whatever_program_reads_it(line: str) -> None:
+    command, *args = shlex.split(line)
+    assert any(finding.always_asks for finding in understand(command, args).findings)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python manage.py login --type password",
+        "python x.py --api-key abc --token=abc",
+        "python -m password",
+        "node x.js src/tokens/a.ts",
+        "npm ls secret",
+        "npm run token",
+        "gcc -Isecrets.d -DTOKEN=x m.c -o token",
+        "make TOKEN=abc credentials",
+        "git checkout auth-token",
+    ],
+)
+def test_word_that_names_no_file_to_read_is_no_secret(line: str) -> None:
+    command, *args = shlex.split(line)
+    assert not any(finding.always_asks for finding in understand(command, args).findings)

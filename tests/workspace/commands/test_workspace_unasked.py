@@ -235,6 +235,14 @@ async def test_unasked_code_finds_its_settings(workspace: Workspace, place: Plac
     assert "needle" in (await run(workspace, "python", "-c", "print(open('.env').read())")).stdout
 
 
+async def test_unasked_compiler_includes_no_secret(workspace: Workspace, place: Place) -> None:
+    place.file(".env", "needle\n")
+    place.file("m.c", '#include ".env"\n')
+    for line in (["gcc", "-E", "-P", "m.c"], ["gcc", "-E", "-P", "-x", "c", "./conf/../.env"]):
+        assert "needle" not in said(await run(workspace, *line))
+    assert "needle" in (await run(workspace, "gcc", "-E", "m.c", asked=True)).stdout
+
+
 async def test_secret_that_the_repository_holds_is_no_change(workspace: Workspace, repository: Place) -> None:
     repository.file("test/key.pem", "tracked\n")
     repository.file("test/other.pem", "tracked\n")

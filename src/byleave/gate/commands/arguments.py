@@ -271,10 +271,13 @@ def _path_name(value: str, place: Argument) -> Findings:
 def _path_read(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_MEDIUM, "Reads its input, which is empty.")]
-    found = _refused(value, place)
-    if not found and secret_name(value):
-        return [place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
-    return found
+    return _refused(value, place) or _secret(value, place)
+
+
+def _secret(name: str, place: Argument) -> Findings:
+    if not secret_name(name):
+        return NOTHING
+    return [place.finding(_MEDIUM, f"{quoted(name)} usually holds secrets.", always_asks=True)]
 
 
 def _path_make(value: str, place: Argument, does: str = "Changes") -> Findings:
@@ -293,14 +296,24 @@ def _program(value: str, place: Argument) -> Findings:
 
 def _loose(value: str, place: Argument) -> Findings:
     """Refuse a value that leads out of the workspace, alone or after `name=`; otherwise judge it as text."""
-    plain = _GLUED.sub("", value, count=1) if value.startswith("-") else value
-    pieces = (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
-    for piece in pieces:
+    for piece in _pieces(value):
         if piece.startswith(("/", "~", "$", "\\", "file:", "@/")) or ".." in piece:
             refused = _leads_out(piece.removeprefix("@").removeprefix("file:"), place)
             if refused:
                 return refused
     return _text(value, place)
+
+
+def _pieces(value: str) -> tuple[str, ...]:
+    plain = _GLUED.sub("", value, count=1) if value.startswith("-") else value
+    return (plain, *plain.split("=")[1:]) if "=" in plain else (plain,)
+
+
+def _perhaps_read(value: str, place: Argument) -> Findings:
+    """As `_loose`, for what may be the name of a file that is read. An option or a bare word means something else."""
+    named = (piece for piece in _pieces(value) if not piece.startswith("-") and not piece.isalpha())
+    secrets = (found for piece in named for found in _secret(piece.removeprefix("@").removeprefix("file:"), place))
+    return _loose(value, place) or [*secrets]
 
 
 def _leads_out(piece: str, place: Argument) -> Findings:
@@ -396,7 +409,7 @@ def _linker(value: str, place: Argument) -> Findings:
     for piece in (pieces := value.split(",")):
         if piece.startswith(_LINKER_PROGRAMS):
             return [place.finding(_REFUSE, f"{quoted(piece)} would make the compiler load another program.")]
-    return next((found for piece in pieces if (found := _loose(piece, place))), NOTHING)
+    return next((found for piece in pieces if (found := _perhaps_read(piece, place))), NOTHING)
 
 
 def _checkpoint(value: str, place: Argument) -> Findings:
@@ -418,7 +431,7 @@ def _archive(value: str, place: Argument) -> Findings:
 def _script(value: str, place: Argument) -> Findings:
     if value == "-":
         return [place.finding(_HIGH, "Runs what it is given as input.")]
-    return [*_module(value, place), *_path_name(value, place)]
+    return [*_module(value, place), *_path_read(value, place)]
 
 
 def _glob(value: str, place: Argument) -> Findings:
@@ -446,14 +459,11 @@ def _fetched(value: str, place: Argument) -> Findings:
 def _source(value: str, place: Argument) -> Findings:
     if value.startswith("@"):
         return [place.finding(_REFUSE, f"{quoted(value)} holds arguments that cannot be seen.", "give them one by one")]
-    return _loose(value, place)
+    return _loose(value, place) or _secret(value, place)
 
 
 def _pathspec(value: str, place: Argument) -> Findings:
-    findings = _loose(value, place)
-    if not secret_name(value.rpartition(":")[2]):
-        return findings
-    return [*findings, place.finding(_MEDIUM, f"{quoted(value)} usually holds secrets.", always_asks=True)]
+    return [*_loose(value, place), *_secret(value.rpartition(":")[2], place)]
 
 
 def _tree(value: str, place: Argument) -> Findings:
@@ -540,7 +550,7 @@ _JUDGES: dict[Kind, Callable[[str, Argument], Findings]] = {
     Kind.PATH_NAME: _path_name,
     Kind.PATH_WRITE: _path_write,
     Kind.PROGRAM: _program,
-    Kind.LOOSE: _loose,
+    Kind.LOOSE: _perhaps_read,
     Kind.REMOTE: _remote,
     Kind.FILE_LIST: _file_list,
     Kind.DATE_FORMAT: _date_format,

@@ -46,7 +46,7 @@ class Kind(StrEnum):
     PROGRAM = "program"
     """Something that would be run."""
     LOOSE = "loose"
-    """Perhaps a path: refused if it would lead out, otherwise text."""
+    """Perhaps a path: refused if it would lead out, asked about if it may name secrets, otherwise text."""
     REMOTE = "remote"
     """A repository: a URL, a name, or a path."""
     FILE_LIST = "file-list"

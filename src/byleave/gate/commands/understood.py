@@ -223,8 +223,8 @@ class UnderstoodCommand:
 
     @cached_property
     def runs_code(self) -> bool:
-        """True for programs that run code of the workspace or of packages."""
-        return self.program in RUN_CODE
+        """True for programs that run code of the workspace or of packages; what gcc makes runs later, if at all."""
+        return self.program in RUN_CODE and self.program != "gcc"
 
     @property
     def _line(self) -> scripts.Line | None:

@@ -55,20 +55,27 @@ _DATA: dict[str, Any] = tomllib.loads(
 _PROTECTED = tuple(NameGroup(entry) for entry in _DATA["protected"])
 _TRUSTED = tuple(NameGroup(entry) for entry in _DATA["trusted"])
 _SECRET = NameGroup(_DATA["secrets"])
-_SECRET_STEMS: frozenset[str] = frozenset(_DATA["secrets"]["data_stems"])
-_SECRET_WORDS: tuple[str, ...] = tuple(_DATA["secrets"]["data_words"])
+_HOLDING: frozenset[str] = frozenset(_DATA["secrets"]["holding"])
+_WORDS: frozenset[str] = frozenset(word.replace(" ", "") for word in _DATA["secrets"]["words"])
 _MARKS: frozenset[str] = frozenset(_DATA["secrets"]["marks"])
 _SECRET_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["data_endings"])
 _NEVER_SECRET: frozenset[str] = frozenset(_DATA["secrets"]["never"])
 _CODE_ENDINGS: frozenset[str] = frozenset(_DATA["secrets"]["code_endings"])
+_CODE_DIRECTORIES: frozenset[str] = frozenset(_DATA["secrets"]["code_directories"])
 _NEVER_ENDINGS: tuple[str, ...] = tuple(_DATA["secrets"]["never_endings"])
 _AMBIGUOUS: frozenset[str] = frozenset(_DATA["secrets"]["ambiguous"])
-_UNLESS_BELOW: frozenset[str] = frozenset(_DATA["secrets"]["unless_below"])
 _UNLESS_WITHIN: frozenset[str] = frozenset(_DATA["secrets"]["unless_within"])
-_UNLESS_WORDS: frozenset[str] = frozenset(_DATA["secrets"]["unless_words"])
+_UNLESS = _UNLESS_WITHIN.union(_DATA["secrets"]["unless_words"])
+_UNLESS_BELOW = [(frozenset(entry["words"]), frozenset(entry["below"])) for entry in _DATA["secrets"]["unless"]]
 _COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["copies"])
-_ENDING_COPIES: tuple[str, ...] = tuple(_DATA["secrets"]["ending_copies"])
+_MOST_COPIES = 6
 _PUT_ASIDE = re.compile(f"{re.escape(_DATA['secrets']['aside'])}[0-9a-f]{{8}}$")
+_DESKTOP_COPY = re.compile(
+    r"(?: \((?:[\w ]{0,20}copy|kopie|[0-9]{1,3})\)|(?: -)? (?:copy|kopie)(?: \(?[0-9]{1,3}\)?)?)(?=\.|$)"
+)
+"""What browsers and desktops put between a name and its ending."""
+_SMALL_BEFORE_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +85,26 @@ class NameGlobs:
     directories: tuple[str, ...]
     """Everything below one belongs to the category."""
     files: tuple[str, ...]
+    holding: tuple[str, ...] = ()
+    """Below one of these directories any file may belong to it."""
 
 
 def secret_globs() -> NameGlobs:
     """Globs of files that may hold secrets or copies of them; `secret_name` decides."""
     entry = _DATA["secrets"]
-    stems = (name for stem in entry["data_stems"] for name in (stem, f"{stem}.*", f".{stem}", f".{stem}.*"))
     globs = _globs([entry])
-    words = (f"*{spelled}*" for word in entry["data_words"] for spelled in {word, word.replace("_", "-")})
-    copies = (f"*{ending}" for ending in (*entry["copies"], *entry["ending_copies"], f"{entry['aside']}*"))
-    return NameGlobs(globs.directories, (*globs.files, *stems, *words, *entry["ambiguous"], *copies, "#*#"))
+    words = (f"*{word.replace(' ', '*')}*" for word in entry["words"])
+    names = (*globs.files, *entry["ambiguous"])
+    copies = (
+        *(f"*{ending}" for ending in entry["copies"]),
+        f"*{entry['aside']}*",
+        "#*#",
+        "* (*",
+        "* copy*",
+        "* kopie*",
+    )
+    more = (f"{name}.*" for name in names if "/" not in name)
+    return NameGlobs(globs.directories, (*names, *words, *copies, *more), tuple(entry["holding"]))
 
 
 def trusted_globs(*, installed: bool = False) -> NameGlobs:
@@ -120,7 +137,10 @@ def trusted_name(path: str) -> str | None:
 @lru_cache(maxsize=4096)
 def secret_name(path: str) -> bool:
     """True if a file of this name usually holds secrets."""
-    return any(_holds_secrets((*above, name)) for *above, last in _readings(path) for name in (last, *_copied(last)))
+    above, slash, last = path.rpartition("/")
+    spelled = {path, f"{above}{slash}{_SMALL_BEFORE_CAPITAL.sub('-', last)}"}
+    readings = (names for each in spelled for names in _readings(each))
+    return any(_holds_secrets((*names[:-1], name)) for names in readings for name in _originals(names[-1]))
 
 
 def asks_for_secrets(path: str, glob: str | None = None) -> bool:
@@ -147,40 +167,59 @@ def _readings(path: str) -> Iterator[tuple[str, ...]]:
         yield tuple(left) or (".",)
 
 
-def _copied(name: str) -> Iterator[str]:
-    """Names that this may be a copy of: `a.key.bak`, `a.key~`, and the editors' own `#a.key#`, `.a.key.swp`."""
+def _originals(name: str) -> Iterator[str]:
+    """The name, and those it may be a copy of: `a.key.bak`, `a (1).key`, and editors' own `#a.key#`, `.a.key.swp`."""
+    yield name
     bare = _PUT_ASIDE.sub("", name).strip("#")
-    while bare.endswith(_COPIES):
-        bare = bare.removesuffix(next(ending for ending in _COPIES if bare.endswith(ending)))
-    stem, dot, ending = bare.rpartition(".")
-    if "." in stem and dot + ending in _ENDING_COPIES:
-        bare = stem
-    if bare and bare != name:
-        yield from (bare, bare.removeprefix(".") or bare)
+    for _ in range(_MOST_COPIES):
+        if bare != name:
+            yield from (bare, bare.removeprefix(".") or bare)
+        shorter = bare if _never_secret(bare) else _original(bare)
+        if shorter in (bare, ""):
+            break
+        bare = shorter
+
+
+def _original(name: str) -> str:
+    """The name without the outermost sign that it is a copy."""
+    shorter = _DESKTOP_COPY.sub("", name, count=1)
+    ending = next((ending for ending in _COPIES if shorter.endswith(ending)), "") if shorter == name else ""
+    if ending or shorter != name:
+        return shorter.removesuffix(ending)
+    stem, _, ending = name.rpartition(".")
+    return stem if "." in stem and ending not in _CODE_ENDINGS and ending not in _UNLESS_WITHIN else name
+
+
+def _never_secret(name: str) -> bool:
+    return name in _NEVER_SECRET or name.endswith(_NEVER_ENDINGS)
 
 
 def _holds_secrets(names: tuple[str, ...]) -> bool:
-    last = names[-1]
-    if last in _NEVER_SECRET or last.endswith(_NEVER_ENDINGS):
+    last, above = names[-1], names[:-1]
+    if _never_secret(last):
         return False
-    stem, *within = last.lstrip(".").split(".")
-    ending = within.pop() if within else ""
-    if ending in _CODE_ENDINGS and not last.startswith(".env") and not _SECRET.holds((*names[:-1], "")):
+    stem, dot, ending = last.lstrip(".").rpartition(".")
+    if not dot or _singular(ending) in _WORDS:
+        stem, ending = last, ""
+    if ending in _CODE_ENDINGS and not last.startswith(".env") and not _SECRET.holds((*above, "")):
         return False
-    if _SECRET.holds(names):
+    if _SECRET.holds(names) or not _HOLDING.isdisjoint(above):
         return True
-    if not _UNLESS_BELOW.isdisjoint(names[:-1]):
+    words = [word for word in _BETWEEN_WORDS.split(stem) if word]
+    if last in _CODE_DIRECTORIES or ending not in _SECRET_ENDINGS or not _UNLESS.isdisjoint(words):
         return False
-    if last in _AMBIGUOUS:
-        return True
-    words = stem.replace("-", "_").split("_")
-    if ending not in _SECRET_ENDINGS or not _UNLESS_WITHIN.isdisjoint((*within, *words)):
-        return False
-    if not _UNLESS_WORDS.isdisjoint(words):
-        return False
-    while len(words) > 1 and words[-1] in _MARKS:
+    while len(words) > 1 and (words[-1] in _MARKS or words[-1].isdigit()):
         words.pop()
-    return stem in _SECRET_STEMS or f"_{'_'.join(words)}".endswith(tuple(f"_{word}" for word in _SECRET_WORDS))
+    word = words.pop().rstrip("0123456789") if words else ""
+    around = {*above, *words}
+    if any(word in meant and not elsewhere.isdisjoint(around) for meant, elsewhere in _UNLESS_BELOW):
+        return False
+    tells = {_singular(word), _singular("".join((*words[-1:], word)))}
+    return last in _AMBIGUOUS or not _WORDS.isdisjoint(tells)
+
+
+def _singular(word: str) -> str:
+    return word.removesuffix("s")
 
 
 MEDIUM_EXTENSIONS = frozenset({".txt", ".md", ".json", ".py", ".js", ".ts", ".jsx", ".tsx"})

@@ -18,7 +18,7 @@ import pytest
 from byleave.gate import secret_name, understand
 from byleave.protocol.errors import PathValidationError, RefusedError
 from byleave.protocol.tools import ExecuteCommandResult
-from byleave.workspace.commands.named_files import MAX_DEPTH
+from byleave.workspace.commands.named_files import MAX_DEPTH, find, secrets
 from byleave.workspace.commands.trusted import TrustedFiles, forget_put_back, still_put_back
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.stopping import DriftedError
@@ -233,6 +233,31 @@ async def test_person_who_was_asked_gets_what_the_line_says(workspace: Workspace
 async def test_unasked_code_finds_its_settings(workspace: Workspace, place: Place) -> None:
     place.file(".env", "needle\n")
     assert "needle" in (await run(workspace, "python", "-c", "print(open('.env').read())")).stdout
+
+
+NAMES = [
+    *("secrets/postgres", "a/Credentials/b/x.bin", "secrets/x.go", "secrets/README.md", ".secrets/x.go", "css/x.key"),
+    *("db_passwords.txt", "privateKey.json", "auth-token", "theme/tokens.json", "tokens/x", "secret_access_key"),
+    *("server.key.20240101", ".netrc.rpmsave", "id_rsa (1)", ".netrc copy", "secrets.yaml.~1~", "shadow-", "x.json.gz"),
+    *(
+        "credentials.tar.gz",
+        "pa\u00dfwords.txt",
+        ".password",
+        "user.passwd",
+        "kube.config.yaml",
+        "a (1).txt",
+        "b copy.md",
+    ),
+    *(".env/lib/x.py", ".env/lib/.netrc", "keys.md", "x.key.go", "wp-config.bak", "templates/secrets.yml", "auth.json"),
+]
+
+
+def test_what_walks_directories_finds_every_name_that_the_gate_asks_about(place: Place) -> None:
+    for name in NAMES:
+        place.file(name, "x")
+    found = find(str(place.root), ["."], secrets())
+    assert ".secrets" in found  # as a whole
+    assert {name for name in NAMES if name in found or name.startswith(".secrets/")} == {*filter(secret_name, NAMES)}
 
 
 async def test_unasked_compiler_includes_no_secret(workspace: Workspace, place: Place) -> None:

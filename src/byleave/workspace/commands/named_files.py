@@ -8,6 +8,7 @@ on the way. A directory that cannot be read counts as a whole. It opens no file 
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from byleave.gate import NameGlobs, secret_globs, secret_name, trusted_globs, trusted_name
+from byleave.gate.paths import names_of
 from byleave.protocol.errors import ToolFailure
 from byleave.workspace.denied_paths import Denials, Live, Spot
 from byleave.workspace.paths import parents_of
@@ -38,10 +40,13 @@ class Sort:
     """The gate's own answer for a path that fits: it knows the exceptions."""
     by_file: bool
     """True if each file counts, and a link by its own name; else directories count whole, and a link by its target."""
+    holding: frozenset[str]
+    """Below one of these directories `holds` is asked about every file."""
 
 
 def _sort(globs: NameGlobs, holds: Callable[[str], bool], *, by_file: bool = False) -> Sort:
-    return Sort(Denials(globs.directories), Denials(globs.files), _maybe(globs.files), holds, by_file)
+    files = Denials(globs.files)
+    return Sort(Denials(globs.directories), files, _maybe(globs.files), holds, by_file, frozenset(globs.holding))
 
 
 def _maybe(globs: Iterable[str]) -> Callable[[str], bool]:
@@ -50,7 +55,8 @@ def _maybe(globs: Iterable[str]) -> Callable[[str], bool]:
     exact = frozenset(glob for _, _, glob in pieces if "*" not in glob)
     starts = tuple(start for start, _, glob in pieces if "*" in glob and start)
     ends = tuple(end for start, end, glob in pieces if "*" in glob and not start and glob.count("*") == 1)
-    inside = tuple(max(glob.split("*"), key=len) for start, _, glob in pieces if not start and glob.count("*") > 1)
+    held = {max(glob.split("*"), key=len) for start, _, glob in pieces if not start and glob.count("*") > 1}
+    inside = re.compile("|".join(map(re.escape, sorted(held))) or r"(?!)").search
     # Other file systems drop final dots and blanks, and take what follows a colon for a stream.
     ends = (*ends, ".", " ")
 
@@ -58,7 +64,7 @@ def _maybe(globs: Iterable[str]) -> Callable[[str], bool]:
         plain = name.lower()
         if plain in exact or plain.startswith(starts) or plain.endswith(ends) or ":" in plain or not plain.isascii():
             return True
-        return any(piece in plain for piece in inside)
+        return inside(plain) is not None
 
     return maybe
 
@@ -220,6 +226,7 @@ class _Walk:
         all_below = directories.forbidden
         # Within a pattern of several names, each name has to be compared.
         maybe = self._sort.maybe if files is self._sort.files.top else _always
+        each = not self._sort.holding.isdisjoint(names_of(named))
         try:
             if depth > MAX_DEPTH and self._thorough:
                 return
@@ -239,7 +246,7 @@ class _Walk:
                         inside.append(name)
                         continue
                     is_one = all_below or (
-                        maybe(name) and files.below(name).forbidden and self._sort.holds(named + name)
+                        (each or (maybe(name) and files.below(name).forbidden)) and self._sort.holds(named + name)
                     )
                     if entry.is_symlink():
                         if self._links is not None:

@@ -441,7 +441,7 @@ def _name_filter(names: Names, place: SearchRoot, rulings: Rulings) -> Callable[
         if any(part.startswith(".") for part in parts[:-1]) or (parts[-1].startswith(".") and not hidden):
             return False
         # The gate asks a person before such a file is read; a search must not show it without asking.
-        if not names.secret and secret_name(place.path_of(found)):
+        if (names is _SECRETS or not names.secret) and secret_name(place.path_of(found)) != names.secret:
             return False
         if rulings.rules_out(place.path_of(found)):
             return False

@@ -487,6 +487,7 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("secrets.py.bak", False),
         ("passwd.1.gz", False),
         ("notes copy.txt", False),
+        (".secrets.baseline", False),
     ],
 )
 def test_file_that_holds_secrets_is_known_by_its_name(path: str, secret: bool) -> None:

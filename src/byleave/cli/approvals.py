@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from byleave.client.api import ServerApi
-from byleave.client.prompts import quoted
+from byleave.client.terminal.question import quoted
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound

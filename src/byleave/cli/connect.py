@@ -17,8 +17,8 @@ import typer
 from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.engine import Engine, own_channel
-from byleave.client.prompts import TerminalPrompt
 from byleave.client.tasks import pause
+from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured
@@ -42,12 +42,20 @@ async def _serve_editor() -> None:
             await engine.run()
 
 
-async def _serve(server: KnownServer, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
+async def _serve(
+    server: KnownServer,
+    project_id: str | None,
+    workspace: Path,
+    prompt: TerminalPrompt | None,
+    *,
+    wait: bool,
+    as_json: bool,
+) -> None:
     async with server.api() as api:
         project_id = await _first_contact(api, server, project_id, workspace, wait=wait)
     settings = read_settings(ClientSettings, server_url=server.server_url, token=server.token)
     with configured(settings.telemetry, "byleave-client"):
-        async with connect_client(settings, project_id, workspace, TerminalPrompt.here()) as connection:
+        async with connect_client(settings, project_id, workspace, prompt) as connection:
             announcing = asyncio.create_task(_announce(connection, as_json=as_json))
             try:
                 await connection.run()
@@ -135,7 +143,9 @@ async def connect(
     Example:
       byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
-    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose)
+    prompt = None if stdio else TerminalPrompt.here()
+    stream = None if prompt is None else prompt.screen
+    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose, stream=stream)
     if stdio:
         if server or project or wait or as_json or workspace != Path():
             raise typer.BadParameter("the editor says all else over stdin", param_hint="--stdio")
@@ -143,5 +153,5 @@ async def connect(
         return
     directory = existing_directory(workspace)
     known = find_server(server)
-    await until_stopped(_serve(known, project, directory, wait=wait, as_json=as_json))
+    await until_stopped(_serve(known, project, directory, prompt, wait=wait, as_json=as_json))
     say("Stopped.")

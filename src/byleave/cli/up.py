@@ -8,6 +8,7 @@ import asyncio
 import getpass
 import logging
 import socket
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -22,10 +23,14 @@ from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
 
-from .chat import Conversation, Terminal, TerminalTranscript, converse
+from .chat import converse
+from .chat_terminal import ChatTerminal
+from .conversation import Conversation
+from .live import LiveTranscript
 from .options import AgentsDir, AsJson, Verbose, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .process import (
+    LOG_FILE,
     existing_directory,
     first_of,
     in_loop,
@@ -68,6 +73,7 @@ class _Server:
 
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
+    terminal = ChatTerminal.here(settings.home) if with_chat else None
     async with AsyncExitStack() as ends:
         ends.enter_context(configured(settings.telemetry, "byleave"))
         note, running = running_note(settings.home), None
@@ -89,18 +95,17 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         ends.push_async_callback(cancel, client)
         await first_of(asyncio.create_task(connection.connected.wait()), client)
         _announce(connection, link, settings.model, as_json=as_json)
-        talking = asyncio.create_task(_talk(api, project.project_id, with_chat=with_chat))
+        talking = asyncio.create_task(_talk(api, project.project_id, terminal))
         ends.push_async_callback(cancel, talking)
         await first_of(talking, client, *([running] if running is not None else []))
 
 
-async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
+async def _talk(api: ServerApi, project_id: str, terminal: ChatTerminal | None) -> None:
     """Chat until the person leaves; without a terminal, forever."""
-    terminal = Terminal.here() if with_chat else None
     if terminal is None:
         await asyncio.Event().wait()
         return
-    transcript = TerminalTranscript(can_ask=True)
+    transcript = LiveTranscript(terminal.screen)
     settings = read_settings(ClientSettings)
     async with Conversation(api, project_id, transcript, settings=settings, terminal=terminal) as conversation:
         await converse(conversation, terminal)
@@ -183,7 +188,9 @@ async def up(
       byleave up ~/code/app
       byleave up --no-chat --port 9000
     """
-    set_up_logging(logging.WARNING, verbose=verbose)
+    chat = chat and not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    home = read_settings(ServerSettings).home
+    set_up_logging(logging.WARNING, verbose=verbose, file=home / LOG_FILE if chat else None)
     workspace = existing_directory(directory)
-    await until_stopped(_up(workspace, port=port, with_chat=chat and not as_json, as_json=as_json))
+    await until_stopped(_up(workspace, port=port, with_chat=chat, as_json=as_json))
     say("Stopped.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FreePort, Program, Site
+from .conftest import PROMPT, FreePort, Program, Site
 
 pytestmark = pytest.mark.promise("L5")
 
@@ -55,21 +55,20 @@ def test_agent_is_picked_by_name_and_one_that_is_not_there_is_told(site: Site) -
 
 def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("Ctrl-D leaves.\n> ")
+    terminal.expect(f"Ctrl-D leaves.{PROMPT}")
     terminal.type("read package.json and tell me the version\n")
-    terminal.expect("→ read_file package.json [LOW]")
+    terminal.expect("✓ Read package.json · ")
     terminal.expect("1.2.3")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
     terminal.type("\n")
-    terminal.expect("> ")
+    terminal.expect(PROMPT)
     terminal.type("write talk.md: hello\n")
-    said = terminal.expect_question("Type y to allow once")
-    assert said.index("→ write_file talk.md") < said.index("MEDIUM write_file"), "told in order"
-    terminal.type("maybe\n")
-    terminal.expect("Type y to allow once")
-    terminal.type("y\n")
-    terminal.expect("← write_file: talk.md, now 5 bytes")
-    terminal.expect("\n> ")
+    said = terminal.expect_question()
+    assert "Create talk.md\n  medium risk · no network · new file" in said
+    terminal.type("?y")
+    terminal.expect("Allowed by you.")
+    terminal.expect("✓ Write talk.md · now 5 bytes")
+    terminal.expect(PROMPT)
     assert (site.workspace / "talk.md").read_text(encoding="utf-8") == "hello"
     terminal.type("\x04")
     assert terminal.wait() == 0
@@ -77,13 +76,15 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
 
 def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
     terminal.type("write never.md: hello\n")
-    terminal.expect_question("Type y to allow once")
+    terminal.expect_question()
     terminal.type("\x03")
     terminal.expect("Cancelling. Ctrl-C again leaves.")
-    terminal.expect("Cancelled.")
-    terminal.expect("> ")
+    terminal.expect("Stopped by you.")
+    terminal.expect(PROMPT)
+    terminal.type("\x03")
+    terminal.expect("Ctrl-C again leaves")
     terminal.type("\x03")
     assert terminal.wait() == 0
     assert "Traceback" not in terminal.seen
@@ -92,27 +93,28 @@ def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Site) -> None:
 
 def test_question_of_another_session_interrupts_the_line(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
+    terminal.type("half a lin")
+    terminal.expect("half a lin")
     kept, _ = site.waiting("other.md")
-    terminal.expect_question("Type y to allow once")
-    terminal.type("n not now\n")
-    terminal.expect("> ")
+    terminal.deny("not now")
+    terminal.expect(f"{PROMPT} half a lin")
     _, err = kept.process.communicate(timeout=60)
     assert "not now" in err
     second, approval_id = site.waiting("elsewhere.md")
-    terminal.expect_question("Type y to allow once")
+    terminal.expect_question()
     assert site.here("approvals", "approve", approval_id).returncode == 0
     terminal.expect("Allowed by ")
-    terminal.expect("> ")
+    terminal.expect(f"{PROMPT} half a lin")
     assert second.process.wait(60) == 0
-    terminal.type("\x04")
+    terminal.type("\x03\x04")
     assert terminal.wait() == 0
 
 
 def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Site) -> None:
     terminal = site.on_terminal("chat", "write once.md: hello")
-    terminal.expect_question("Type y to allow once")
-    terminal.type("y\n")
+    terminal.expect_question()
+    terminal.type("y")
     assert terminal.wait() == 0
     assert (site.workspace / "once.md").exists()
 

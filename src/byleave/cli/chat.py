@@ -56,7 +56,7 @@ async def converse(conversation: Conversation, terminal: ChatTerminal) -> None:
                 complain(error.message, error.hint)
                 continue
             if state is RunState.FAILED and conversation.cancelled:
-                say("Cancelled.")
+                say("Stopped by you.")
             say("")
     say("")
 

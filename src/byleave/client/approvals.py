@@ -425,8 +425,8 @@ def granted_sentence(terms: GrantTerms, released: int) -> str:
     calls = "1 call" if released == 1 else f"{released} calls"
     released_text = f" {calls} that waited went with it." if released else ""
     return (
-        f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
-        f"({span_words(seconds)}).{released_text} `byleave grants` lists it, `byleave grants revoke` takes it back."
+        f"Allowed in this conversation from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
+        f"({span_words(seconds)}).{released_text} Manage it with `byleave grants`."
     )
 
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypedDict, Unpack
@@ -421,15 +420,6 @@ async def test_what_is_said_meanwhile_appears_above_the_menu_and_above_a_line(
     assert "It left again." in await terminal.expect(f"{WHY} bec")
     terminal.type("ause\n")
     assert await asking == Answer(allow=False, reason="because")
-
-
-async def test_a_prompt_needs_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(os.devnull) as nothing, os.fdopen(os.dup(terminal.program), "r") as tty:
-        monkeypatch.setattr(sys, "stdin", nothing)
-        assert TerminalPrompt.here() is None
-        monkeypatch.setattr(sys, "stdin", tty)
-        monkeypatch.setattr(sys, "stderr", tty)
-        assert isinstance(TerminalPrompt.here(), TerminalPrompt)
 
 
 # Answers that reach further

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -19,14 +19,15 @@ from byleave.protocol.errors import ByleaveError, NotFound
 from byleave.protocol.states import AgentMode, RunState
 from byleave.settings import ClientSettings
 
-from .chat_terminal import ChatTerminal
 from .conversation import Conversation
-from .live import LiveTranscript
 from .options import ExitCode, ProjectId, Server, Verbose, new_app
 from .places import find_server, project_to_watch, unknown_project
-from .process import LOG_FILE, in_loop, on_stop, read_settings, set_up_logging
+from .process import LOG_FILE, in_loop, on_stop, on_terminal, read_settings, set_up_logging
 from .screen import complain, say
 from .transcript import JsonTranscript, PlainTranscript, Transcript
+
+if TYPE_CHECKING:  # imported when there is a terminal: pipes start without what edits lines and renders Markdown
+    from .chat_terminal import ChatTerminal
 
 app = new_app()
 
@@ -45,7 +46,7 @@ async def one_message(conversation: Conversation, message: str) -> ExitCode:
     return ExitCode.OK if state is RunState.DONE else ExitCode.FAILED
 
 
-async def converse(conversation: Conversation, terminal: ChatTerminal) -> None:
+async def converse(conversation: Conversation, terminal: "ChatTerminal") -> None:
     """Take turns until the person leaves."""
     say("Type a message and Enter; Alt-Enter for a new line. Ctrl-C stops what runs, Ctrl-D leaves.")
     with terminal.open(), _leaving(conversation, terminal) as leave:
@@ -62,7 +63,7 @@ async def converse(conversation: Conversation, terminal: ChatTerminal) -> None:
 
 
 @contextlib.contextmanager
-def _leaving(conversation: Conversation, idle: ChatTerminal | None = None) -> Generator[asyncio.Event]:
+def _leaving(conversation: Conversation, idle: "ChatTerminal | None" = None) -> Generator[asyncio.Event]:
     """Handle Ctrl-C: the first cancels the run, the next leaves. With `idle`, two are needed to leave its prompt."""
     leave = asyncio.Event()
     cancelling: set[asyncio.Task[None]] = set()
@@ -98,8 +99,15 @@ async def _until_left(task: "asyncio.Task[Result]", leave: asyncio.Event) -> Res
         await cancel(task, leaving)
 
 
-def transcript_on(terminal: ChatTerminal | None) -> Transcript:
-    return PlainTranscript() if terminal is None else LiveTranscript(terminal.screen)
+def open_terminal(home: Path) -> "tuple[ChatTerminal | None, Transcript]":
+    """Return this process's terminal, if it has one, and what shows the conversation."""
+    if not on_terminal():
+        return None, PlainTranscript()
+    from .chat_terminal import ChatTerminal
+    from .live import LiveTranscript
+
+    terminal = ChatTerminal.here(home)
+    return terminal, LiveTranscript(terminal.screen)
 
 
 @in_loop(app)
@@ -128,7 +136,7 @@ async def chat(
       byleave chat
     """
     settings = read_settings(ClientSettings)
-    terminal = ChatTerminal.here(settings.home)
+    terminal, transcript = open_terminal(settings.home)
     set_up_logging(logging.ERROR, verbose=verbose, file=None if terminal is None else settings.home / LOG_FILE)
     if message is None and terminal is None:
         complain("There is no terminal to chat on.", "give the message: byleave chat 'list src'")
@@ -140,7 +148,7 @@ async def chat(
         conversation = Conversation(
             api,
             project,
-            JsonTranscript() if as_json else transcript_on(terminal),
+            JsonTranscript() if as_json else transcript,
             settings=settings,
             terminal=terminal,
             session_id=session,

@@ -36,10 +36,9 @@ class ChatTerminal:
         self._unasked.set()
 
     @classmethod
-    def here(cls, home: Path) -> "ChatTerminal | None":
-        """Return this process's terminal; None if it has none."""
-        prompt = TerminalPrompt.here()
-        return None if prompt is None else cls(prompt, _history(home))
+    def here(cls, home: Path) -> "ChatTerminal":
+        """Return this process's terminal."""
+        return cls(TerminalPrompt.here(), _history(home))
 
     @property
     def screen(self) -> Screen:

@@ -10,7 +10,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,20 +18,40 @@ from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.engine import Engine, own_channel
 from byleave.client.tasks import pause
-from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
 from byleave.telemetry import configured
 
 from .options import AsJson, ProjectId, Server, Verbose, WorkspaceDir, new_app
 from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
-from .process import existing_directory, in_loop, on_stop, read_settings, run_long, set_up_logging, until_stopped
+from .process import (
+    existing_directory,
+    in_loop,
+    on_stop,
+    on_terminal,
+    read_settings,
+    run_long,
+    set_up_logging,
+    until_stopped,
+)
 from .screen import put_json, say
 
 FIRST_CONTACT_SECONDS = 10.0
 """How long a server may be away at the start: one that restarts, or whose proxy has none to turn to for a moment."""
 
+if TYPE_CHECKING:
+    from byleave.client.terminal.prompt import TerminalPrompt
+
 app = new_app()
+
+
+def _terminal() -> "TerminalPrompt | None":
+    """Return a prompt on this process's terminal; None if it has none: then nothing that draws is loaded."""
+    if not on_terminal():
+        return None
+    from byleave.client.terminal.prompt import TerminalPrompt
+
+    return TerminalPrompt.here()
 
 
 async def _serve_editor() -> None:
@@ -46,7 +66,7 @@ async def _serve(
     server: KnownServer,
     project_id: str | None,
     workspace: Path,
-    prompt: TerminalPrompt | None,
+    prompt: "TerminalPrompt | None",
     *,
     wait: bool,
     as_json: bool,
@@ -143,7 +163,7 @@ async def connect(
     Example:
       byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
-    prompt = None if stdio else TerminalPrompt.here()
+    prompt = None if stdio else _terminal()
     stream = None if prompt is None else prompt.screen
     set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose, stream=stream)
     if stdio:

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -30,9 +30,11 @@ from byleave.protocol.states import AgentMode, ExecutionStatus, RiskLevel, RunSt
 from byleave.protocol.wire import steady
 from byleave.settings import ClientSettings
 
-from .chat_terminal import ChatTerminal
 from .screen import complain, say
 from .transcript import Transcript
+
+if TYPE_CHECKING:
+    from .chat_terminal import ChatTerminal
 
 Result = TypeVar("Result")
 
@@ -49,7 +51,7 @@ class Conversation:
         transcript: Transcript,
         *,
         settings: ClientSettings,
-        terminal: ChatTerminal | None = None,
+        terminal: "ChatTerminal | None" = None,
         session_id: str | None = None,
         agent: str | None = None,
         mode: AgentMode | None = None,

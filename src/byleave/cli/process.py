@@ -40,7 +40,6 @@ if "structlog" not in sys.modules and "rich" not in sys.modules:
 else:
     import structlog
 
-from byleave.client.identity import private_directory
 from byleave.client.tasks import cancel
 from byleave.gate import mask_text, mask_value, safe_text
 from byleave.protocol.errors import CallerError, ConfigurationError
@@ -87,6 +86,11 @@ def existing_directory(directory: Path) -> Path:
 
 
 OURS = "byleave"
+
+
+def on_terminal() -> bool:
+    """True if a person can be asked here."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 LOG_FILE = "terminal.log"
@@ -137,6 +141,8 @@ def set_up_logging(
 
 def _file_handler(path: Path) -> logging.Handler:
     """Return a handler that appends to a private file, or to nothing if there can be none."""
+    from byleave.client.identity import private_directory  # brings HTTP, which most commands do without
+
     try:
         private_directory(path.parent)
         if path.exists() and path.stat().st_size > MOST_LOGGED:

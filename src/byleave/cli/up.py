@@ -8,7 +8,6 @@ import asyncio
 import getpass
 import logging
 import socket
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -23,10 +22,8 @@ from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
 
-from .chat import converse
-from .chat_terminal import ChatTerminal
+from .chat import converse, open_terminal
 from .conversation import Conversation
-from .live import LiveTranscript
 from .options import AgentsDir, AsJson, Verbose, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .process import (
@@ -34,6 +31,7 @@ from .process import (
     existing_directory,
     first_of,
     in_loop,
+    on_terminal,
     read_settings,
     run_long,
     set_up_logging,
@@ -73,7 +71,6 @@ class _Server:
 
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
-    terminal = ChatTerminal.here(settings.home) if with_chat else None
     async with AsyncExitStack() as ends:
         ends.enter_context(configured(settings.telemetry, "byleave"))
         note, running = running_note(settings.home), None
@@ -95,17 +92,18 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         ends.push_async_callback(cancel, client)
         await first_of(asyncio.create_task(connection.connected.wait()), client)
         _announce(connection, link, settings.model, as_json=as_json)
-        talking = asyncio.create_task(_talk(api, project.project_id, terminal))
+        talking = asyncio.create_task(_talk(api, project.project_id, settings.home, with_chat=with_chat))
         ends.push_async_callback(cancel, talking)
         await first_of(talking, client, *([running] if running is not None else []))
 
 
-async def _talk(api: ServerApi, project_id: str, terminal: ChatTerminal | None) -> None:
-    """Chat until the person leaves; without a terminal, forever."""
-    if terminal is None:
+async def _talk(api: ServerApi, project_id: str, home: Path, *, with_chat: bool) -> None:
+    """Chat until the person leaves; without a chat, forever."""
+    if not with_chat:
         await asyncio.Event().wait()
         return
-    transcript = LiveTranscript(terminal.screen)
+    terminal, transcript = open_terminal(home)
+    assert terminal is not None  # noqa: S101 - there is a chat on a terminal only
     settings = read_settings(ClientSettings)
     async with Conversation(api, project_id, transcript, settings=settings, terminal=terminal) as conversation:
         await converse(conversation, terminal)
@@ -188,7 +186,7 @@ async def up(
       byleave up ~/code/app
       byleave up --no-chat --port 9000
     """
-    chat = chat and not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    chat = chat and not as_json and on_terminal()
     home = read_settings(ServerSettings).home
     set_up_logging(logging.WARNING, verbose=verbose, file=home / LOG_FILE if chat else None)
     workspace = existing_directory(directory)

@@ -61,10 +61,8 @@ class TerminalPrompt:
         """What was typed while the last question appeared, and was no answer to it."""
 
     @classmethod
-    def here(cls) -> "TerminalPrompt | None":
-        """Return a prompt on this process's terminal; None if it has none."""
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            return None
+    def here(cls) -> "TerminalPrompt":
+        """Return a prompt on this process's terminal."""
         return cls(sys.stdin, Console(stderr=True, markup=False, emoji=False, highlight=False))
 
     @cached_property

@@ -14,7 +14,7 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from byleave.client.terminal.screen import Screen
-from byleave.client.terminal.words import call_words, clock
+from byleave.client.terminal.words import call_words, clock, word
 from byleave.protocol.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -40,6 +40,7 @@ SLOW_SECONDS = 5.0
 WIDEST = 100
 """Longest line of the agent's words: longer ones are hard to read."""
 REJECTED = "Rejected by the user"
+_ENDED_BY_A_BLANK_LINE = ("paragraph_open", "heading_open", "hr", "table_open")
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
@@ -144,12 +145,9 @@ class LiveTranscript:
             return
         self._pending += text
         if "\n" in text and "\n\n" in self._pending:
-            blocks = [token for token in _PARSER.parse(self._pending) if token.level == 0 and token.map is not None]
-            start = blocks[-1].map[0] if blocks and blocks[-1].map is not None else 0
-            lines = self._pending.split("\n")
-            if start > 0:
-                self._pending = "\n".join(lines[start:])
-                self._markdown("\n".join(lines[:start]))
+            whole, self._pending = _whole_blocks(self._pending)
+            if whole.strip():
+                self._markdown(whole)
 
     def _message(self, content: str) -> None:
         """Print a message, unless it was streamed."""
@@ -198,14 +196,14 @@ class LiveTranscript:
     def _finished(self, event: ToolFinished) -> None:
         call = self._calls.pop(event.tool_id, None)
         if call is None:
-            call = _Call(f"Call {event.tool_name}")
+            call = _Call(f"Call {word(event.tool_name)}")
         result = event.result or {}
         done = event.status is ExecutionStatus.COMPLETED
         facts = [shown(_summary(event) if done else outcome(event))]
         if done and event.execution_time_ms is not None:
             facts.append(_took(event.execution_time_ms))
         if event.tool_id in self._allowed:
-            facts.append(self._allowed[event.tool_id])
+            facts.append(self._allowed.pop(event.tool_id))
         good = done and result.get("exit_code") in (None, 0)
         mark = ("✓ ", "green") if good else ("✗ ", "red")
         words = "" if self._shown == event.tool_id else f"{call.words} · "
@@ -214,6 +212,18 @@ class LiveTranscript:
             self._put(*(Text(f"  | {line}", "dim") for line in output_lines(result)))
         self._put(*effect_lines(result))
         self._shown = None
+
+
+def _whole_blocks(text: str) -> tuple[str, str]:
+    """Split Markdown after the last block that cannot go on."""
+    blocks = [(token.type, token.map[0]) for token in _PARSER.parse(text) if token.level == 0 and token.map]
+    if not blocks:
+        return "", text
+    kind, start = blocks[-1]
+    if kind in _ENDED_BY_A_BLANK_LINE and text.endswith("\n\n"):
+        return text, ""
+    lines = text.split("\n")
+    return "\n".join(lines[:start]), "\n".join(lines[start:])
 
 
 class _Call:

@@ -7,7 +7,7 @@ spelled out here. Nothing is cut: a person reads all of a command line, or of a 
 import re
 from typing import Any, cast
 
-from byleave.gate import MASK_PREFIX, safe_text
+from byleave.gate import MASK_PREFIX
 from byleave.gate.text.render import quote
 from byleave.gate.text.secrets import cover_nothing
 from byleave.protocol.wire import JsonObject
@@ -53,7 +53,7 @@ def call_words(tool_name: str, params: JsonObject, *, creates: bool = False) -> 
         case "search_web":
             return f"Search the web for {quote(str(params.get('query')), cover_nothing)}"
         case _:
-            return f"Call {word(safe_text(tool_name))}"
+            return f"Call {word(tool_name)}"
 
 
 def masked_parts(*texts: object) -> int:

@@ -65,7 +65,10 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
     terminal.type("write talk.md: hello\n")
     said = terminal.expect_question()
     assert "Create talk.md\n  medium risk · no network · new file" in said
-    terminal.type("?y")
+    terminal.type("maybe")
+    terminal.expect("Press one of the keys in brackets.")
+    terminal.expect_question()
+    terminal.type("y")
     terminal.expect("Allowed by you.")
     terminal.expect("✓ Write talk.md · now 5 bytes")
     terminal.expect(PROMPT)

@@ -30,6 +30,7 @@ from .conftest import MakeRequest
 
 MENU = "expires in "
 """The end of the menu."""
+PRESS = prompt_module.PRESS
 WHY = "Enter for no reason:"
 RULE = "[b] back"
 """The end of the menu below a rule."""
@@ -37,7 +38,7 @@ DENY = ((MENU, "n"), (WHY, "no\n"))
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 OURS = re.compile(
     r"$|(Write|Create) a\.txt|  medium risk|  [a-z ]+:( |$)|Allow similar calls|→ 1  |Your answer was not taken: |"
-    r"\[y\] |\[Enter\] |  \[…"
+    r"Press one |\[y\] |\[Enter\] |  \[…"
 )
 THIS = Suggestion(rule=GrantRule(tool="write_file", paths=("src/a.md",)), text="Write 'src/a.md'.", widest="It alone.")
 SRC = Suggestion(
@@ -170,7 +171,7 @@ async def walk(terminal: Terminal, asked: Question, *steps: tuple[str, str]) -> 
 
 @pytest.mark.promise("L4")
 async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, request_event: MakeRequest) -> None:
-    asked = await answer(terminal, request_event(), "y\n")
+    asked = await answer(terminal, request_event(), "y")
     assert asked == Answer(allow=True)
     seen = CODES.sub("", terminal.look())
     for part in ("Write a.txt", "medium risk · no network", "why: Writes a text file.", "expires in 5:00"):
@@ -210,7 +211,9 @@ async def test_high_takes_a_second_step(terminal: Terminal, request_event: MakeR
         (step, "y\n"),
         (MENU, "y"),
         (step, "YES\n"),
-        (MENU, "sy"),
+        (MENU, "s"),
+        (PRESS, ""),
+        (MENU, "y"),
         (step, "yes\n"),
     )
     assert told == Answer(allow=True)
@@ -221,26 +224,45 @@ async def test_high_takes_a_second_step(terminal: Terminal, request_event: MakeR
 async def test_what_is_typed_at_once_does_not_take_two_steps(terminal: Terminal, request_event: MakeRequest) -> None:
     event = request_event(risk_level=RiskLevel.HIGH)
     step = "anything else goes back:"
-    told = await walk(terminal, question(event), (MENU, "yyes\n"), (step, "\n"), *DENY)
+    told = await walk(terminal, question(event), (MENU, "yyes\n"), (PRESS, ""), (MENU, "y"), (step, "\n"), *DENY)
     assert told == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
 async def test_enter_typed_with_s_does_not_take_its_defaults(terminal: Terminal, request_event: MakeRequest) -> None:
     event = request_event(suggestions=[SRC])
-    told = await walk(terminal, question(event), (MENU, "s\n"), (RULE, "b"), *DENY)
+    told = await walk(terminal, question(event), (MENU, "s\n"), (PRESS, ""), (MENU, "s"), (RULE, "b"), *DENY)
     assert told == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
 @pytest.mark.parametrize(
     "garbage",
-    ["\n", "   ", "Y", "N", "\x1b[A", "\x1bOP", "\u200b", "s", "m", "\x1b[200~y\x1b[201~", "\x1b[200~yes\ny\x1b[201~"],
+    [
+        *("\n", "   ", "Y", "N", "yes\n", "why", "\x1b[A", "\x1bOP", "\x1by", "\u200b", "s", "m"),
+        *("\x1b[200~y\x1b[201~", "\x1b[200~yes\ny\x1b[201~"),
+    ],
     ids=ascii,
 )
 async def test_anything_else_is_no_answer(terminal: Terminal, request_event: MakeRequest, garbage: str) -> None:
-    asking = asyncio.create_task(walk(terminal, question(request_event()), (MENU, garbage + "n"), (WHY, "no\n")))
-    assert await asking == Answer(allow=False, reason="no")
+    told = await walk(terminal, question(request_event()), (MENU, garbage), (PRESS, ""), *DENY)
+    assert told == Answer(allow=False, reason="no")
+
+
+@pytest.mark.promise("A")
+async def test_no_letter_of_a_word_is_an_answer(terminal: Terminal, request_event: MakeRequest) -> None:
+    terminal.prompt.keyboard._quiet_seconds = 0.3
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
+    await terminal.expect(MENU)
+    for key in "why":
+        terminal.type(key)
+        for _ in range(10):
+            await asyncio.sleep(0)
+    await terminal.expect(PRESS)
+    await terminal.expect(MENU)
+    assert not asking.done()
+    terminal.type("y")
+    assert await asking == Answer(allow=True)
 
 
 @pytest.mark.promise("A")
@@ -476,7 +498,9 @@ async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal,
         (RULE, "e"),
         (f"{edit} src/**", f"{CLEAR}**\n"),
         ("covers the whole workspace", ""),
-        (RULE, "\re"),
+        (RULE, "\r"),
+        (PRESS, ""),
+        (RULE, "e"),
         (edit, f"{CLEAR}\n"),
         ("needs at least one word", ""),
         (edit, "'src\n"),
@@ -509,7 +533,11 @@ async def test_every_step_of_a_grant_leads_back_to_the_question(terminal: Termin
         first,
         (RULE, "b"),
         first,
-        (RULE, "9ey\x1b"),
+        (RULE, "9"),
+        (PRESS, ""),
+        (RULE, "e"),
+        (PRESS, ""),
+        (RULE, "\x1b"),
         *DENY,
     )
     assert told == Answer(allow=False, reason="no")
@@ -539,7 +567,9 @@ async def test_what_the_server_would_not_save_cannot_be_allowed(terminal: Termin
         question(request_event(suggestions=[SRC]), preview=previewing("The organisation forbids it.")),
         (MENU, "s"),
         ("The organisation forbids it.", ""),
-        (RULE, "\rb"),
+        (RULE, "\r"),
+        (PRESS, ""),
+        (RULE, "b"),
         *DENY,
     )
     assert told == Answer(allow=False, reason="no")
@@ -584,7 +614,7 @@ async def test_no_class_is_offered_where_none_can_be_given(
     terminal: Terminal, request_event: MakeRequest, changes: dict[str, object]
 ) -> None:
     event = request_event("approval_1", **({"suggestions": [SRC]} | changes))
-    assert await walk(terminal, question(event), (MENU, "sn"), (WHY, "no\n")) == Answer(allow=False, reason="no")
+    assert await walk(terminal, question(event), (MENU, "s"), (PRESS, ""), *DENY) == Answer(allow=False, reason="no")
     assert "similar" not in terminal.look()
 
 

@@ -85,6 +85,11 @@ class Keyboard:
         """Return the next key: a character or a name such as `enter`; None when the terminal has gone."""
         return await self._keys.get()
 
+    @property
+    def has_more(self) -> bool:
+        """True if further keys came together with the last one."""
+        return not self._keys.empty()
+
     async def settle(self) -> str:
         """Wait until no key is pressed for a moment. Return the text that was typed until then."""
         typed = ""

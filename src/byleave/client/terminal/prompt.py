@@ -39,6 +39,7 @@ from .words import clock, masked_parts
 MAX_REASON_CHARACTERS = 1000
 CHANGE_SECONDS = 5.0
 """Time to wait for the difference; then the question is asked without it."""
+PRESS = "Press one of the keys in brackets."
 SOON = 30.0
 """Seconds before the end from which the time left is shown in red."""
 
@@ -92,17 +93,19 @@ class TerminalPrompt:
                 return None
 
     async def choose(self, question: Question, menu: Callable[[], Text], keys: Collection[str]) -> str:
-        """Show a menu and return the first of these keys that is pressed while it is on the screen."""
+        """Show a menu and return which of these keys is pressed alone while it is on the screen."""
         with self.keyboard.keys():
-            typed = await self.unless_closed(question, self.keyboard.settle())
-            self.typed = typed if self.typed is None else self.typed
-            with self.screen.status(menu):
-                while True:
+            while True:
+                typed = await self.unless_closed(question, self.keyboard.settle())
+                self.typed = typed if self.typed is None else self.typed
+                with self.screen.status(menu):
                     key = await self.unless_closed(question, self.keyboard.key())
-                    if key is None or key == "c-d":
-                        raise self._no_answer()
-                    if key in keys:
-                        return key
+                if key is None or key == "c-d":
+                    raise self._no_answer()
+                if key in keys and not self.keyboard.has_more:
+                    return key
+                # Of "why?" and of a pasted line no letter may be an answer: they wait for a pause again.
+                self.say(PRESS)
 
     async def line(self, question: Question, label: str, default: str = "") -> str:
         """Ask for a line; what was typed before it appeared is thrown away."""

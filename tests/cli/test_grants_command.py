@@ -57,7 +57,7 @@ def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Site) -> None
 
     listed = site.here("grants")
     assert listed.returncode == 0
-    for told in (f"{BELOW}.", "used once, 4 left", "ends in 30 minutes", "in session "):
+    for told in (f"{BELOW}.", "used once, 4 left", "expires in 30 minutes", "in conversation "):
         assert told in listed.stdout
     assert "byleave grants revoke" in listed.stderr
     [grant] = site.json("grants", "--json")["grants"]
@@ -97,7 +97,7 @@ def test_all_grants_in_force_are_revoked_at_once(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"status": GrantStatus.EXPIRED, "uses": 3}, "used 3 times, ended 2026-11-15 20:00"),
+        ({"status": GrantStatus.EXPIRED, "uses": 3}, "used 3 times, expired 2026-11-15 20:00"),
         ({"status": GrantStatus.USED_UP, "uses": 1, "max_uses": 1}, "used once, 0 left, used up"),
         ({"status": GrantStatus.REVOKED, "revoked_at": "2026-11-15T13:00:00.000Z"}, "revoked 2026-11-15 13:00"),
     ],
@@ -132,8 +132,8 @@ def test_rule_is_tried_out_before_it_is_given(site: Site) -> None:
     done = site.here("grants", "preview", RULE)
     assert done.returncode == 0
     assert f"{BELOW}." in done.stdout
-    assert re.search(r"It would have covered \d+ of your last \d+ calls, among them \d+ you refused", done.stdout)
-    assert "you refused: Write 'docs/preview.md'" in done.stdout
+    assert re.search(r"It would have covered \d+ of your last \d+ calls?, among them \d+ you refused", done.stdout)
+    assert "you denied: Write 'docs/preview.md'" in done.stdout
     wide = site.here("grants", "preview", '{"tool": "write_file", "paths": ["**"]}', "--project", site.project_id)
     assert "It may not be saved: " in wide.stdout
     assert site.json("grants", "preview", RULE, "--json")["problem"] is None

@@ -15,7 +15,7 @@ from byleave.client.approvals import Answer, Question
 from byleave.client.terminal import prompt as prompt_module
 from byleave.client.terminal.differences import unified
 from byleave.client.terminal.prompt import TerminalPrompt
-from byleave.client.terminal.question import detail_rows, question_lines
+from byleave.client.terminal.question import detail_rows, head_lines, question_lines
 from byleave.gate.text.render import file_lines
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
@@ -659,6 +659,37 @@ async def test_what_would_run_is_shown(terminal: Terminal, request_event: MakeRe
     assert "gone.py" not in shown
     assert "args:" not in shown, "the headline has the arguments"
     assert "sha256" not in shown, "details have it"
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (
+            "There is no 'a b' now; one that appears before it is written stops it.",
+            "Cancelled if the file appears first.",
+        ),
+        (
+            "The workspace has no 'x.py', 'y'; one that appears before it runs stops it.",
+            "Cancelled if 'x.py', 'y' appears first.",
+        ),
+        (
+            "It replaces 'a' as it is now (9 bytes, last changed 4 min ago, sha256 dcd4b1c6…); "
+            "a change before it is written stops it.",
+            "Compared with the file as it is now: 9 bytes, last changed 4 min ago. If it changes first, nothing is "
+            "written.",
+        ),
+        (
+            "It runs 'x.py' as it is now (written by the agent 9 s ago, sha256 dcd4b1c6…); a change before it runs "
+            "stops it. Its content is not shown here.",
+            "'x.py' as it is now, written by the agent 9 s ago. If it changes first, nothing runs. "
+            "Its content is not shown here.",
+        ),
+        ("Behind a link: what is written is 'b'.", "Behind a link: what is written is 'b'."),
+    ],
+)
+def test_compared_files_are_told_without_their_digests(request_event: MakeRequest, note: str, words: str) -> None:
+    told = [line.plain for line in head_lines(request_event(description=f"Write 'a.txt'\n{note}"))]
+    assert told[-1] == f"  | {words}"
 
 
 async def test_parameters_that_were_not_given_are_not_shown(terminal: Terminal, request_event: MakeRequest) -> None:

@@ -127,7 +127,7 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
     say(f"Byleave is up for {connection.workspace.root}")
     if link is not None:
         say(f"  chat page  {link}")
-        say("             (signs you in once, within 10 minutes, here or in VS Code; `byleave link` prints another)")
+        say("             signs you in once, within 10 minutes; `byleave link` prints another")
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `byleave link` prints a link to it")

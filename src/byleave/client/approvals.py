@@ -176,7 +176,7 @@ class ApprovalDesk:
                 self._end(event.approval_id, ApprovalStatus.CANCELLED, None)
         for request in waiting:
             if request.project_id == self._project_id and request.status is ApprovalStatus.PENDING:
-                self.request(_as_event(request), server_ahead=server_ahead)
+                self.request(as_event(request), server_ahead=server_ahead)
 
     def resend(self) -> None:
         """Post the answers that could not be posted before."""
@@ -395,7 +395,8 @@ class ApprovalDesk:
             self._prompt.say(sentence)
 
 
-def _as_event(request: ApprovalRequest) -> ApprovalRequested:
+def as_event(request: ApprovalRequest) -> ApprovalRequested:
+    """Return a listed approval as the event that asked for it."""
     return ApprovalRequested(
         timestamp=request.created_at,
         approval_id=request.id,

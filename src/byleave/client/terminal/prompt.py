@@ -86,7 +86,7 @@ class TerminalPrompt:
             lines = await asyncio.to_thread(
                 lambda: list(question_lines(question.event, change, most=most, unknown=unknown))
             )
-            self.screen.show(lines)
+            self.screen.show([Text(), *lines])
             try:
                 return await _Dialog(self, question, change).answer()
             except NoAnswer:

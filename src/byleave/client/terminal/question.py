@@ -4,6 +4,7 @@ Foreign text is escaped and marked row by row. What is too long for the screen i
 `details` has all of it. A call's words come from its parameters, never from what an agent says about it.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -29,6 +30,18 @@ OTHER_ROWS = 12
 MOST_CHARACTERS = 400
 MISSING = "missing"
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_STOPS = r"; (?:one that appears|a change) before it (?:runs|is written) stops it\."
+_COMPARED = {
+    rf"There is no '.*' now{_STOPS}": "Cancelled if the file appears first.",
+    rf"The workspace has no (.*){_STOPS}": r"Cancelled if \1 appears first.",
+    rf"It (?:replaces|adds to) '.*' as it is now \((.*), sha256 \w+…\){_STOPS}": (
+        r"Compared with the file as it is now: \1. If it changes first, nothing is written."
+    ),
+    rf"It runs '(.*)' as it is now \((.*), sha256 \w+…\){_STOPS}(.*)": (
+        r"'\1' as it is now, \2. If it changes first, nothing runs.\3"
+    ),
+}
+"""The server's sentences on the files that an approval is bound to, and shorter ones."""
 NO_STYLES: Mapping[str, str] = {}
 
 
@@ -41,7 +54,7 @@ def question_lines(
     event: ApprovalRequested, change: WriteChange | None = None, *, most: int, unknown: str | None = None
 ) -> Iterator[Text]:
     """Yield a question without its answers. `unknown` is the reason there is no difference."""
-    yield from head_lines(event, change)
+    yield from head_lines(event, change, with_content=False)
     known = SHOWN_BY_NAME.get(event.tool_name, frozenset[str]())
     if shows_after(change):
         known |= {"content"}
@@ -60,21 +73,31 @@ def question_lines(
             yield from _file_lines(file, most)
 
 
-def head_lines(event: ApprovalRequested, change: WriteChange | None = None) -> Iterator[Text]:
-    """Yield headline, facts, reasons and notes."""
+def head_lines(
+    event: ApprovalRequested, change: WriteChange | None = None, *, with_content: bool = True
+) -> Iterator[Text]:
+    """Yield headline, facts, reasons and notes. Without `with_content`, the content must be shown below."""
     creates = _creates(event, change)
-    yield Text("\n").append(call_words(event.tool_name, event.tool_params, creates=creates), "bold")
+    yield Text(call_words(event.tool_name, event.tool_params, creates=creates), "bold")
     yield _facts(event, creates=creates)
     reasons = [finding.reason for finding in event.findings]
     for reason in reasons:
         yield Text.assemble(("  why: ", "dim"), safe_text(reason))
     first, *rest = event.description.split("\n")
     notes = [first] if event.tool_name not in SHOWN_BY_NAME else []
-    # Reasons and content have lines of their own.
-    shown = "content" in event.tool_params
-    notes += [line for line in rest if line not in reasons and not (shown and line.startswith("Content: "))]
+    below = "content" in event.tool_params and not with_content
+    notes += [line for line in rest if line not in reasons and not (below and line.startswith("Content: "))]
     for note in notes:
-        yield Text(quoted(note), "dim")
+        yield Text(quoted(_plainly(note)), "dim")
+
+
+def _plainly(note: str) -> str:
+    """Return what the server says of a compared file without its digest, which the details have."""
+    for pattern, words in _COMPARED.items():
+        found = re.fullmatch(pattern, note, re.DOTALL)
+        if found is not None:
+            return found.expand(words)
+    return note
 
 
 def _creates(event: ApprovalRequested, change: WriteChange | None) -> bool:
@@ -184,7 +207,7 @@ def _lines(text: str) -> list[str]:
 
 def detail_rows(event: ApprovalRequested, change: WriteChange | None, whole: str | None, width: int) -> list[Text]:
     """Return everything that is known of the call, nothing cut. `whole` is the server's text of it, if it gave one."""
-    lines = list(head_lines(event, change))
+    lines = list(head_lines(event, change, with_content=False))
     if change is not None:
         found = unified(_lines(change.change.before or ""), _lines(change.change.after or ""))
         lines += [Text("\n  difference:"), *(Text(f"{MARK}{line}", _STYLES.get(line[:1], "")) for line in found)]

@@ -932,3 +932,12 @@ async def test_without_a_difference_what_is_replaced_is_still_named(
     assert "replaces: a.txt (9,000 bytes): its content is not shown here" in said
     noted = file.model_copy(update={"note": "It is not text."})
     assert "It is not text." in await shown(terminal, request_event(inspection=Inspection(files=[noted])))
+
+
+async def test_a_menu_is_folded_between_choices_on_a_narrow_screen(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    terminal.prompt.screen.console.width = 30
+    await answer(terminal, request_event(suggestions=[SRC]), "y")
+    seen = CODES.sub("", terminal.look()).replace("\r", "")
+    assert "\n[y] allow  [n] deny\n[s] similar…  [a] all…\n[v] details   expires in 5:00" in seen

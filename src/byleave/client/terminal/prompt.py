@@ -192,14 +192,25 @@ class _Dialog:
         return keys
 
     def _menu(self) -> Text:
-        text = _choices(self._keys())
         number, count = self._question.position()
         left = self._question.until - asyncio.get_running_loop().time()
         tail = Text(f"{number} of {count} · " if count > 1 else "", "dim")
         tail.append(f"expires in {clock(left)}", "bold red" if left < SOON else "dim")
-        # On a row of its own where it does not fit: a menu is never folded within a choice.
-        text.append("   " if len(text) + len(tail) + 4 < self._prompt.screen.size[0] else "\n")
-        return text.append_text(tail)
+        return self._choices(self._keys(), tail)
+
+    def _choices(self, keys: dict[str, str], tail: Text | None = None) -> Text:
+        """Return a menu in rows that fit, never folded within a choice."""
+        parts = [
+            Text.assemble((f"[{key.capitalize() if len(key) > 1 else key}]", "bold"), f" {does}")
+            for key, does in keys.items()
+        ]
+        text, used = Text(), 0
+        for part in [*parts, *([] if tail is None else [tail])]:
+            gap = "   " if part is tail else "  "
+            fits = used + len(gap) + len(part) < self._prompt.screen.size[0]
+            text.append("" if not used else gap if fits else "\n").append_text(part)
+            used = len(part) + (used + len(gap) if fits else 0)
+        return text
 
     async def _act(self, key: str) -> Answer | None:
         """Act on a key; return None if it is no answer, or the person went back."""
@@ -251,7 +262,7 @@ class _Dialog:
             terms = f"for {span_words(seconds)}, {uses_words(uses)}, in this conversation only"
             self._prompt.screen.show([Text.assemble(("  limits: ", "dim"), terms)])
             keys = self._rule_keys(rule, problem)
-            match await self._prompt.choose(self._question, lambda shown=keys: _choices(shown), _pressed(keys)):
+            match await self._prompt.choose(self._question, lambda shown=keys: self._choices(shown), _pressed(keys)):
                 case "enter":
                     terms = GrantTerms(rule=rule, expires_in_seconds=seconds, max_uses=uses)
                     return Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
@@ -329,14 +340,6 @@ class _Dialog:
 
     async def _line(self, label: str, default: str = "") -> str:
         return await self._prompt.line(self._question, label, default)
-
-
-def _choices(keys: dict[str, str]) -> Text:
-    text = Text()
-    for key, does in keys.items():
-        text.append("  " if text else "").append(f"[{key.capitalize() if len(key) > 1 else key}]", "bold")
-        text.append(f" {does}")
-    return text
 
 
 def _pressed(keys: dict[str, str]) -> set[str]:

@@ -25,6 +25,7 @@ from byleave.telemetry import configured
 from .options import AsJson, ProjectId, Server, Verbose, WorkspaceDir, new_app
 from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
 from .process import (
+    LOG_FILE,
     existing_directory,
     in_loop,
     on_stop,
@@ -75,12 +76,28 @@ async def _serve(
         project_id = await _first_contact(api, server, project_id, workspace, wait=wait)
     settings = read_settings(ClientSettings, server_url=server.server_url, token=server.token)
     with configured(settings.telemetry, "byleave-client"):
-        async with connect_client(settings, project_id, workspace, prompt) as connection:
+        told = None if prompt is None else _Link(prompt)
+        async with connect_client(settings, project_id, workspace, prompt, on_connection=told) as connection:
             announcing = asyncio.create_task(_announce(connection, as_json=as_json))
             try:
                 await connection.run()
             finally:
                 announcing.cancel()
+
+
+class _Link:
+    """Says once on a terminal that the server has gone, and once that it is back."""
+
+    def __init__(self, prompt: "TerminalPrompt") -> None:
+        self._prompt = prompt
+        self._gone = False
+
+    def __call__(self, problem: UnreachableError | None) -> None:
+        if problem is not None and not self._gone:
+            self._prompt.say(f"{problem.message} Trying again.")
+        elif problem is None and self._gone:
+            self._prompt.say("Connected again.")
+        self._gone = problem is not None
 
 
 async def _first_contact(
@@ -164,8 +181,10 @@ async def connect(
       byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
     prompt = None if stdio else _terminal()
+    # On a terminal the log has a file, as that of a chat; what is asked for goes above the question.
+    file = None if prompt is None or verbose else read_settings(ClientSettings).home / LOG_FILE
     stream = None if prompt is None else prompt.screen
-    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose, stream=stream)
+    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose, file=file, stream=stream)
     if stdio:
         if server or project or wait or as_json or workspace != Path():
             raise typer.BadParameter("the editor says all else over stdin", param_hint="--stdio")

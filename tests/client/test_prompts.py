@@ -16,7 +16,7 @@ from byleave.client.terminal import prompt as prompt_module
 from byleave.client.terminal.differences import unified
 from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.client.terminal.question import detail_rows, head_lines, question_lines
-from byleave.gate.text.render import file_lines
+from byleave.gate.text.render import file_lines, full_text
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError
@@ -25,6 +25,7 @@ from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule,
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now
+from harness.json_values import JsonObject
 
 from .conftest import MakeRequest
 
@@ -698,6 +699,20 @@ async def test_parameters_that_were_not_given_are_not_shown(terminal: Terminal, 
     seen = CODES.sub("", terminal.look())
     assert "Read .env\r\n" in seen
     assert "None" not in seen
+
+
+def test_details_name_no_parameter_that_was_not_given_and_no_digest_of_nothing(request_event: MakeRequest) -> None:
+    params: JsonObject = {"path": "a", "start_line": None}
+    missing = script(path="a", role=SeenRole.REPLACES, sha256="missing", text=None)
+    whole = full_text("write_file", {**params, "content": "start_line: None\n'a' (sha256 missing):\n(no text)"})
+    told = [
+        row.plain
+        for row in detail_rows(request_event(tool_params=params), None, "\n".join([whole, *file_lines([missing])]), 80)
+    ]
+    assert "  | start_line: None" not in told
+    assert "  |   | start_line: None" in told, "the content is shown as it is"
+    assert "  |   | 'a' (sha256 missing):" in told
+    assert told[-2] == "  | 'a': not there"
 
 
 async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: MakeRequest) -> None:

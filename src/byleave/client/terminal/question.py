@@ -42,6 +42,7 @@ _COMPARED = {
     ),
 }
 """The server's sentences on the files that an approval is bound to, and shorter ones."""
+_NOT_THERE = re.compile(r"^('.*') \(sha256 missing\):\n  \| \(no text\)$", re.MULTILINE)
 NO_STYLES: Mapping[str, str] = {}
 
 
@@ -62,7 +63,7 @@ def question_lines(
         if name not in known and value is not None:
             yield from _named(safe_text(name), value if isinstance(value, str) else repr(value), most)
     if change is not None:
-        yield from _change_lines(change.change, most)
+        yield from _change_lines(change.change, event.description, most)
         return
     if unknown is not None:
         yield from _named("difference", unknown, most)
@@ -180,8 +181,8 @@ def shows_after(change: WriteChange | None) -> bool:
     )
 
 
-def _change_lines(shown: ShownChange, most: int) -> Iterator[Text]:
-    if shown.note is not None:
+def _change_lines(shown: ShownChange, said: str, most: int) -> Iterator[Text]:
+    if shown.note is not None and shown.note not in said:
         yield Text.assemble(("  note: ", "dim"), safe_text(shown.note))
     if shown.after is None or (shown.before is None and shown.kind is not ChangeKind.CREATE):
         return
@@ -217,7 +218,18 @@ def detail_rows(event: ApprovalRequested, change: WriteChange | None, whole: str
         whole = "\n".join([event.description, *file_lines(files)])
     shown = [row for line in lines for row in fitted(line, width)]
     # Content may be 100 MB: plain strings, which cost less.
-    return [*shown, *map(Text, rows(whole, width)), Text(f"  digest: {safe_text(event.digest)}", "dim")]
+    return [
+        *shown,
+        *map(Text, rows(_without_nothing(whole, event), width)),
+        Text(f"  digest: {safe_text(event.digest)}", "dim"),
+    ]
+
+
+def _without_nothing(whole: str, event: ApprovalRequested) -> str:
+    """Leave out parameters that were not given; say in words that a file is not there."""
+    absent = {f"{name}: None" for name, value in event.tool_params.items() if value is None}
+    text = "\n".join(line for line in whole.split("\n") if line not in absent)
+    return _NOT_THERE.sub(r"\1: not there", text)
 
 
 def quoted(text: str) -> str:

@@ -70,9 +70,16 @@ class Background:
 class OnTerminal:
     """A process on a terminal of its own, driven like a person would."""
 
-    def __init__(self, forks: Forks, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | str | None) -> None:
+    def __init__(
+        self,
+        forks: Forks,
+        arguments: tuple[str, ...],
+        env: dict[str, str],
+        cwd: Path | str | None,
+        output: int | None = None,
+    ) -> None:
         self._ours, theirs = pty.openpty()
-        self.process = forks.start(arguments, env, cwd, terminal=theirs)
+        self.process = forks.start(arguments, env, cwd, terminal=theirs, output=output)
         os.close(theirs)
         self.raw = ""
         self.seen = ""
@@ -185,6 +192,12 @@ class Program:
 
     def on_terminal(self, *arguments: str, cwd: Path | str | None = None, **env: str) -> OnTerminal:
         terminal = OnTerminal(self._forks, arguments, environment(self.home, **env), cwd)
+        self._terminals.append(terminal)
+        return terminal
+
+    def with_output_to(self, output: int, arguments: list[str], env: dict[str, str]) -> OnTerminal:
+        """On a terminal, but for stdout."""
+        terminal = OnTerminal(self._forks, tuple(arguments), environment(self.home, **env), None, output)
         self._terminals.append(terminal)
         return terminal
 

@@ -184,3 +184,44 @@ def test_chat_goes_on_after_the_server_was_killed_and_started_again(
     assert byleave.here("approvals", "approve", approval_id, **env).returncode == 0
     assert kept.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
+
+
+def test_earlier_lines_come_back_in_the_next_chat_but_no_secrets(byleave: Program, site: Site) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    for lines in (["read package.json", f"what is {secret}"], []):
+        terminal = byleave.on_terminal("chat", cwd=None, **site.env)
+        terminal.expect(PROMPT)
+        for line in lines:
+            terminal.type(f"{line}\n")
+            terminal.expect(line)
+            terminal.expect(PROMPT)
+        if not lines:
+            terminal.type("\x1b[A")
+            terminal.expect("read package.json")
+            terminal.type("\x03")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+    kept = byleave.home / "chat_history"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert secret not in kept.read_text(encoding="utf-8")
+
+
+def test_what_is_typed_while_the_agent_works_begins_the_next_line(site: Site) -> None:
+    terminal = site.on_terminal("chat")
+    terminal.expect(PROMPT)
+    terminal.type("read package.json and tell me the version\nand th")
+    terminal.expect("1.2.3")
+    terminal.expect(f"{PROMPT} and th")
+    terminal.type("\x03\x04")
+    assert terminal.wait() == 0
+
+
+def test_words_of_the_agent_go_to_a_file_as_they_are(site: Site, tmp_path: Path) -> None:
+    with (tmp_path / "out.md").open("wb") as output:
+        terminal = site.program.with_output_to(output.fileno(), ["chat", "read package.json"], site.env)
+    assert terminal.wait() == 0
+    assert "✓ Read package.json" in terminal.seen
+    said = (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert '"version": "1.2.3"' in said
+    assert "\x1b" not in said
+    assert "```" in said, "Markdown, not what a terminal makes of it"

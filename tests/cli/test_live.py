@@ -44,10 +44,17 @@ IN_RUN: InRun = {"timestamp": now(), "session_id": "sess_1", "run_id": "run_1"}
 class Seen:
     """A transcript on a terminal that is a text."""
 
-    def __init__(self, *, colour: bool = True) -> None:
+    def __init__(self, *, colour: bool = True, term: str = "xterm") -> None:
         self.file = io.StringIO()
         console = Console(
-            file=self.file, force_terminal=True, width=60, height=24, no_color=not colour, highlight=False, markup=False
+            file=self.file,
+            force_terminal=True,
+            width=60,
+            height=24,
+            no_color=not colour,
+            highlight=False,
+            markup=False,
+            _environ={"TERM": term},
         )
         self.transcript = LiveTranscript(Screen(console))
         self.transcript._out = console
@@ -111,6 +118,15 @@ async def test_no_colour_is_written_with_no_color() -> None:
     seen.transcript.show(ChatText(**IN_RUN, text="`code`\n\n```python\nprint(1)\n```\n"))
     seen.transcript.end_turn()
     assert not re.search(r"\x1b\[[0-9;]*(3[0-79]|4[0-79]|9[0-7])[0-9;]*m", seen.raw), ascii(seen.raw)
+
+
+async def test_terminal_that_cannot_move_its_cursor_gets_lines_only() -> None:
+    seen = Seen(term="dumb")
+    seen.transcript.begin_turn()
+    seen.transcript.show(started("read_file", {"path": "a.md"}))
+    seen.transcript.show(finished("read_file", {"size": 3}))
+    seen.transcript.end_turn()
+    assert seen.raw == "✓ Read a.md · 3 bytes · 1.5 s\n"
 
 
 async def test_links_say_where_they_lead_and_html_is_text() -> None:

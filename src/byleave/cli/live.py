@@ -63,7 +63,8 @@ class LiveTranscript:
 
     def begin_turn(self) -> None:
         self._heard = time.monotonic()
-        self._turn.enter_context(self._screen.status(self._status, FRAME_SECONDS))
+        if not self._screen.console.is_dumb_terminal:
+            self._turn.enter_context(self._screen.status(self._status, FRAME_SECONDS))
 
     def end_turn(self) -> None:
         self._flush()

@@ -127,7 +127,7 @@ async def chat(
 
     What needs your approval is asked in between. With MESSAGE: one turn, then exit 0 when the agent is done and 1 when
     it failed. Without a terminal it says what waits for approval, and waits until it was decided elsewhere. Ctrl-C
-    cancels the run first, then leaves.
+    stops the run; with nothing running it takes two to leave, or Ctrl-D.
 
     \b
     Example:

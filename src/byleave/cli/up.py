@@ -178,7 +178,8 @@ async def up(
     """Start everything for one directory.
 
     Server, client, agent and chat page, on this machine alone. Prints a link to the chat page that signs you in once.
-    On a terminal the chat goes on right there, and what needs your approval is asked there. Ctrl-C stops all of it.
+    On a terminal the chat goes on right there, and what needs your approval is asked there. Ctrl-D, or Ctrl-C twice,
+    stops all of it.
     The next start finds the directory's project again.
 
     \b

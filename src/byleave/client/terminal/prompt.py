@@ -295,6 +295,8 @@ class _Dialog:
         line = rule_line(rule) or ""
         while True:
             line = (await self._line(f"Enter to keep, or edit the rule ({syntax}): ", line)).strip()
+            if line == rule_line(rule):
+                return rule  # as it is, also where its line shows escapes
             try:
                 return read_rule(line, rule)
             except CallerError as error:

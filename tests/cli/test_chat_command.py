@@ -88,6 +88,11 @@ def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Site) -> None:
     terminal.expect(PROMPT)
     terminal.type("\x03")
     terminal.expect("Ctrl-C again leaves")
+    terminal.type("read package.json\n")
+    terminal.expect("1.2.3")
+    terminal.expect(PROMPT)
+    terminal.type("\x03")
+    terminal.expect("Ctrl-C again leaves")  # a line lies between
     terminal.type("\x03")
     assert terminal.wait() == 0
     assert "Traceback" not in terminal.seen

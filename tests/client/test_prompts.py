@@ -713,6 +713,10 @@ def test_details_name_no_parameter_that_was_not_given_and_no_digest_of_nothing(r
     assert "  |   | start_line: None" in told, "the content is shown as it is"
     assert "  |   | 'a' (sha256 missing):" in told
     assert told[-2] == "  | 'a': not there"
+    kept_apart = script(path="a", role=SeenRole.REPLACES, text=None)
+    assert detail_rows(request_event(), None, "\n".join(file_lines([kept_apart])), 200)[-2].plain == (
+        f"  | 'a' (sha256 {'a' * 64})"
+    )
 
 
 async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: MakeRequest) -> None:

@@ -67,16 +67,17 @@ def _leaving(conversation: Conversation, idle: "ChatTerminal | None" = None) -> 
     """Handle Ctrl-C: the first cancels the run, the next leaves. With `idle`, two are needed to leave its prompt."""
     leave = asyncio.Event()
     cancelling: set[asyncio.Task[None]] = set()
-    asked_at = -AGAIN_SECONDS
+    asked = (-AGAIN_SECONDS, 0)
 
     def interrupted() -> None:
-        nonlocal asked_at
+        nonlocal asked
         now = asyncio.get_running_loop().time()
+        is_again = idle is not None and now - asked[0] < AGAIN_SECONDS and asked[1] == idle.steps
         if conversation.can_cancel:
             conversation.say("Cancelling. Ctrl-C again leaves.")
             cancelling.add(asyncio.create_task(conversation.cancel()))
-        elif idle is not None and not conversation.is_running and now - asked_at >= AGAIN_SECONDS:
-            asked_at = now
+        elif idle is not None and not conversation.is_running and not is_again:
+            asked = (now, idle.steps)
             idle.say("Ctrl-C again leaves and stops what was started here.")
         else:
             leave.set()

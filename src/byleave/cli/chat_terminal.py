@@ -34,6 +34,8 @@ class ChatTerminal:
         self._questions = 0
         self._unasked = asyncio.Event()
         self._unasked.set()
+        self.steps = 0
+        """Lines and answers so far."""
 
     @classmethod
     def here(cls, home: Path) -> "ChatTerminal":
@@ -63,6 +65,7 @@ class ChatTerminal:
                     self._line.draft = Document(self._line.draft.text + self._prompt.typed)
                 return answer
         finally:
+            self.steps += 1
             self._questions -= 1
             if self._questions == 0:
                 self._unasked.set()
@@ -80,6 +83,7 @@ class ChatTerminal:
             async with self._turn:
                 text = await self._read()
             if text is None or text.strip():
+                self.steps += 1
                 return None if text is None else text.strip()
 
     async def _read(self) -> str | None:

@@ -43,6 +43,7 @@ _COMPARED = {
 }
 """The server's sentences on the files that an approval is bound to, and shorter ones."""
 _NOT_THERE = re.compile(r"^('.*') \(sha256 missing\):\n  \| \(no text\)$", re.MULTILINE)
+_UNSHOWN = re.compile(r"^('.*' \(sha256 \w+\)):\n  \| \(no text\)$", re.MULTILINE)
 NO_STYLES: Mapping[str, str] = {}
 
 
@@ -229,7 +230,7 @@ def _without_nothing(whole: str, event: ApprovalRequested) -> str:
     """Leave out parameters that were not given; say in words that a file is not there."""
     absent = {f"{name}: None" for name, value in event.tool_params.items() if value is None}
     text = "\n".join(line for line in whole.split("\n") if line not in absent)
-    return _NOT_THERE.sub(r"\1: not there", text)
+    return _UNSHOWN.sub(r"\1", _NOT_THERE.sub(r"\1: not there", text))
 
 
 def quoted(text: str) -> str:

@@ -10,7 +10,7 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -37,6 +37,9 @@ from .process import (
 from .screen import put_json, say
 from .token import DAY, DEFAULT_SCOPES
 
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
 app = new_app()
 
 
@@ -45,13 +48,15 @@ TOKEN_SECONDS = 365 * DAY
 """Longer than anybody leaves it running; it is kept only in the note, which ends with the process."""
 
 
-class _Server:
-    """The server as a task."""
+class LocalServer:
+    """A server on this machine alone, as a task."""
 
-    def __init__(self, settings: ServerSettings, port: int) -> None:
+    def __init__(self, settings: ServerSettings, port: int, *, model: "Model | None" = None) -> None:
         ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
         self._ready = ready
-        self.task = asyncio.create_task(serve(settings, HOST, port, ready=ready.set_result), name="byleave-server")
+        self.task = asyncio.create_task(
+            serve(settings, HOST, port, ready=ready.set_result, model=model), name="byleave-server"
+        )
 
     async def __aenter__(self) -> Listening:
         try:
@@ -66,6 +71,11 @@ class _Server:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+async def sign_in_link(server: Listening, user: str) -> str:
+    """Return a link to the chat page that signs a browser in once."""
+    return f"{server.url}/signin?code={quote(await server.parts.sign_in.new_code(user))}"
+
+
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
     async with AsyncExitStack() as ends:
@@ -73,13 +83,13 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         note, running = running_note(settings.home), None
         link: str | None = None
         if note is None:
-            server = _Server(settings, _port(port))
+            server = LocalServer(settings, _port(port))
             listening, running = await ends.enter_async_context(server), server.task
-            user = _user()
+            user = user_name()
             token = issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS)
             note = Note(server_url=listening.url, token=token)
             ends.enter_context(leave_note(settings.home, note))
-            link = f"{listening.url}/signin?code={quote(await listening.parts.sign_in.new_code(user))}"
+            link = await sign_in_link(listening, user)
         known_server = KnownServer(note.server_url, note.token, settings.home, UP)
         api = await ends.enter_async_context(known_server.api())
         project = await own_project(api, known_server, workspace)
@@ -154,7 +164,7 @@ def _port(wanted: int | None) -> int:
     return DEFAULT_PORT
 
 
-def _user() -> str:
+def user_name() -> str:
     """Return the name of the person who started it."""
     try:
         return getpass.getuser()

@@ -272,7 +272,7 @@ class _Demo:
             ends.push_async_callback(cancel, client)
             await first_of(asyncio.create_task(connection.connected.wait()), client)
             if not connection.workspace.isolation.isolated:
-                say("There is no sandbox on this machine, so commands run without one: see `byleave doctor`.")
+                say("There is no sandbox on this machine, so every call asks: see `byleave doctor`.")
             conversation = await ends.enter_async_context(
                 Conversation(api, project_id, self._transcript, settings=client_settings, terminal=terminal)
             )

@@ -46,7 +46,7 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Listed("See in a minute what it does, on a throw-away project.", "server"),
+    "demo": Listed("See in a minute what it does, on a throw-away project.", "server,agents"),
     "up": Listed("Start everything for one directory.", "server"),
     "serve": Listed("Run the server.", "server"),
     "token": Listed("Print a signed token.", "server"),
@@ -68,7 +68,12 @@ COMMANDS = {
     "acp": Listed("Be the agent of an editor that speaks ACP.", "acp"),
     "version": Listed("Print the version."),
 }
-EXTRAS = {"server": "the server", "mcp": "the MCP library", "acp": "the ACP library"}
+EXTRAS = {
+    "server": "the server",
+    "server,agents": "the server and its agent",
+    "mcp": "the MCP library",
+    "acp": "the ACP library",
+}
 ON_WINDOWS = "Windows itself cannot isolate what agents run, so Byleave does not start there."
 
 

@@ -107,7 +107,7 @@ def test_story_goes_to_its_end_whatever_is_answered() -> None:
         "read_file .env",
         "execute_command python3",
     )
-    nothing: Answers = {call: (False, "No.") for call in calls}
+    nothing: Answers = dict.fromkeys(calls, (False, "No."))
     for answers in ({}, nothing):
         assert play(answers)[-1][0].endswith("The end.")
 

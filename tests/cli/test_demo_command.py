@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import urllib.request
 from collections.abc import Callable
@@ -277,3 +278,14 @@ async def test_page_is_opened_and_asks_in_place_of_the_terminal(
     code_at_end, out, err = running.stop(signal.SIGINT)
     assert (code_at_end, "Traceback" in out + err) == (0, False)
     nothing_left()
+
+
+def test_picture_in_the_readme_is_a_small_one_of_the_whole_demo() -> None:
+    root = Path(__file__).resolve().parents[2]
+    path = "docs/pictures/demo.svg"
+    assert f"({path})" in "".join((root / "README.md").read_text(encoding="utf-8").splitlines(keepends=True)[:12])
+    picture = (root / path).read_bytes()
+    assert len(picture) <= 1_000_000
+    words = " ".join(" ".join(re.findall(r"<text[^>]*>([^<]*)", picture.decode())).split())
+    for shown in ("byleave demo --yes", "refused: Command not allowed: rm", "The record is whole.", "What you saw"):
+        assert shown in words, f"{shown!r} is not in it: scripts/record_demo makes it anew"

@@ -234,8 +234,9 @@ class _Careful(TerminalPrompt):
 
     async def line(self, question: Question, text: str, *, fresh: bool = True) -> str:
         answer = f"n {BECAUSE}" if question.event.risk_level is RiskLevel.HIGH else "y"
+        self._console.print(Text(text), end="", soft_wrap=True)
         await self.unless_closed(question, asyncio.sleep(self._reading_seconds))
-        self.show([Text(f"{text.strip()} {answer}")])
+        self.say(answer)
         return answer
 
 
@@ -308,9 +309,7 @@ class _Demo:
         self, listening: Listening, api: ServerApi, conversation: Conversation, place: Place, terminal: Terminal | None
     ) -> None:
         say(f"This is a throw-away project: {place.project}")
-        say(
-            "The agent plays fixed steps; all else is real. Ctrl-C leaves. Nothing of yours is touched, or left behind."
-        )
+        say("The agent plays fixed steps; all else is real. It is removed at the end. Ctrl-C leaves.")
         if self._page:
             await self._until_watched(listening, conversation)
         put(Text(f"\n{shown(BEGIN)}", style="bold"))
@@ -353,10 +352,10 @@ class _Demo:
         for plan in plans:
             for line in _undo_lines(plan):
                 say(line)
-        question = f"Take {counted(len(plans), 'change', 'changes')} back? y or n "
+        question = f"Take {counted(len(plans), 'change', 'changes')} back? y or n"
         if self._yes:
             await asyncio.sleep(self._reading)
-            say(f"{question}y")
+            say(f"{question}\n> y")
         elif (await _typed(terminal, question, self._left)) != "y":
             say("They stay.")
             return

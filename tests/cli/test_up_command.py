@@ -109,3 +109,22 @@ def test_missing_directory_and_taken_port_are_sentences(byleave: Program, worksp
         done = byleave.run("up", str(workspace), "--port", str(taken.getsockname()[1]))
     assert (done.returncode, "Cannot listen" in done.stderr) == (1, True)
     assert "Traceback" not in done.stderr
+
+
+def test_key_in_the_environment_is_proposed_and_not_used(
+    byleave: Program, workspace: Path, free_port: FreePort
+) -> None:
+    key = "sk-not-to-be-shown"
+    running = byleave.start("up", str(workspace), "--port", str(free_port()), ANTHROPIC_API_KEY=key)
+    running.line_with("agent      offline", of="stderr")
+    assert "ANTHROPIC_API_KEY is set, but is not used unasked" in running.line(of="stderr")
+    assert running.line(of="stderr").strip() == "export BYLEAVE_MODEL=anthropic:claude-sonnet-4-5"
+    _, out, err = running.stop(signal.SIGINT)
+    assert key not in out + err
+
+
+def test_who_chose_the_offline_agent_gets_no_proposal(byleave: Program, workspace: Path, free_port: FreePort) -> None:
+    port = str(free_port())
+    running = byleave.start("up", str(workspace), "--port", port, OPENAI_API_KEY="any", BYLEAVE_MODEL="offline")
+    running.line_with("agent      offline", of="stderr")
+    assert "project" in running.line(of="stderr")

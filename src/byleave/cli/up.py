@@ -7,7 +7,9 @@ The server listens on 127.0.0.1. If a server of this state directory is already 
 import asyncio
 import getpass
 import logging
+import os
 import socket
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +17,8 @@ from urllib.parse import quote
 
 import typer
 
+from byleave.agents.providers import proposals
+from byleave.agents.roles import OFFLINE
 from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.tasks import cancel
@@ -98,7 +102,7 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         client = asyncio.create_task(connection.run(), name="byleave-client")
         ends.push_async_callback(cancel, client)
         await first_of(asyncio.create_task(connection.connected.wait()), client)
-        _announce(connection, link, settings.model, as_json=as_json)
+        _announce(connection, link, settings, as_json=as_json)
         talking = asyncio.create_task(_talk(api, project.project_id, with_chat=with_chat))
         ends.push_async_callback(cancel, talking)
         await first_of(talking, client, *([running] if running is not None else []))
@@ -116,7 +120,7 @@ async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
         await converse(conversation, terminal)
 
 
-def _announce(connection: ClientConnection, link: str | None, model: str, *, as_json: bool) -> None:
+def _announce(connection: ClientConnection, link: str | None, settings: ServerSettings, *, as_json: bool) -> None:
     isolation = connection.workspace.isolation
     if as_json:
         put_json(
@@ -127,7 +131,7 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
                 "client_id": connection.client_id,
                 "workspace": str(connection.workspace.root),
                 "isolation": isolation.backend,
-                "model": model,
+                "model": settings.model,
             }
         )
         return
@@ -138,17 +142,26 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `byleave link` prints a link to it")
-    agent = (
-        "offline: understands a few phrases such as `list src`; BYLEAVE_MODEL names a model"
-        if model == "offline"
-        else model
-    )
-    say(f"  agent      {agent}")
+    for line in _agent_lines(settings):
+        say(f"  {line}")
     say(f"  project    {connection.project_id}")
     if connection.rules.summary is not None:
         say(f"  {connection.rules.summary.replace('rules: ', 'rules      ', 1)}")
     if not isolation.isolated:
         say("  warning    there is no sandbox on this machine, so every command asks")
+
+
+def _agent_lines(settings: ServerSettings) -> Iterator[str]:
+    """Say which model works; with a key in the environment and no model set, how to use that key."""
+    if settings.model != OFFLINE:
+        yield f"agent      {settings.model}"
+        return
+    yield "agent      offline: understands a few phrases such as `list src`; BYLEAVE_MODEL names a model"
+    found = [] if "model" in settings.model_fields_set else proposals(os.environ)
+    for key, lines in found:
+        yield f"           {key} is set, but is not used unasked. To use it, stop this, type"
+        yield from (f"             {line}" for line in lines)
+        yield "           and start it again."
 
 
 def _port(wanted: int | None) -> int:

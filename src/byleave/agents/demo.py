@@ -29,12 +29,13 @@ from .roles import DEMO
 
 ANNOUNCED = "Next: "
 """Begins the line that announces a scene."""
-BEGIN = "Correct the discounts, and show me what you may do here."
+GREETING = "Show me what Byleave does."
+BEGIN = "Correct the discounts, and try what you may do here."
 """The message that starts the story; any other is answered with `WELCOME`."""
 WELCOME = f"""\
-This is the demo of Byleave: I play fixed steps, and every question, refusal and record is real.
+This is the demo of Byleave. I play fixed steps; every question, refusal and record is real.
 
-Send “{BEGIN}” to see it."""
+It begins with “{BEGIN}”"""
 
 MISTAKE = "price * percent"
 CORRECT = "price * percent // 100"

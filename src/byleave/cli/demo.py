@@ -30,7 +30,7 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.text import Text
 
-from byleave.agents.demo import ADDED, ANNOUNCED, BEGIN, CHANGED, demo_model, project_files
+from byleave.agents.demo import ADDED, ANNOUNCED, BEGIN, CHANGED, GREETING, demo_model, project_files
 from byleave.client.api import ServerApi
 from byleave.client.approvals import Answer, Question
 from byleave.client.connection import connect_client
@@ -329,7 +329,7 @@ class _Demo:
 
     async def _until_watched(self, listening: Listening, conversation: Conversation) -> None:
         """Open the page, and wait until it shows the conversation."""
-        await conversation.turn("What is this?")  # the page opens the newest conversation, so there must be one
+        await conversation.turn(GREETING)  # the page opens the newest conversation, so there must be one
         link = await sign_in_link(listening, user_name())
         say(f"\n  chat page  {link}\n")
         if sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):

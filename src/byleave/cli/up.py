@@ -142,8 +142,9 @@ def _announce(connection: ClientConnection, link: str | None, settings: ServerSe
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `byleave link` prints a link to it")
-    for line in _agent_lines(settings):
-        say(f"  {line}")
+    if link is not None:  # else the model is that of the server that was up
+        for line in _agent_lines(settings, connection.workspace.root):
+            say(f"  {line}")
     say(f"  project    {connection.project_id}")
     if connection.rules.summary is not None:
         say(f"  {connection.rules.summary.replace('rules: ', 'rules      ', 1)}")
@@ -151,17 +152,27 @@ def _announce(connection: ClientConnection, link: str | None, settings: ServerSe
         say("  warning    there is no sandbox on this machine, so every command asks")
 
 
-def _agent_lines(settings: ServerSettings) -> Iterator[str]:
+def _agent_lines(settings: ServerSettings, workspace: Path) -> Iterator[str]:
     """Say which model works; with a key in the environment and no model set, how to use that key."""
     if settings.model != OFFLINE:
         yield f"agent      {settings.model}"
         return
-    yield "agent      offline: understands a few phrases such as `list src`; BYLEAVE_MODEL names a model"
+    yield f"agent      offline: understands a few phrases such as `{_sample(workspace)}`"
     found = [] if "model" in settings.model_fields_set else proposals(os.environ)
     for key, lines in found:
         yield f"           {key} is set, but is not used unasked. To use it, stop this, type"
         yield from (f"             {line}" for line in lines)
         yield "           and start it again."
+    if not found:
+        yield "           BYLEAVE_MODEL names a model, such as anthropic:…, openai:… or ollama:…"
+
+
+def _sample(workspace: Path) -> str:
+    """Return a phrase that the offline agent understands and that works in this directory."""
+    for name, asked in (("package.json", "version"), ("pyproject.toml", "name")):
+        if (workspace / name).is_file():
+            return f"read {name} and tell me the {asked}"
+    return "read README.md" if (workspace / "README.md").is_file() else "list the files"
 
 
 def _port(wanted: int | None) -> int:

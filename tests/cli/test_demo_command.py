@@ -12,7 +12,7 @@ import pytest
 
 from byleave.client.api import ServerApi
 from byleave.protocol.approvals import ApproveBody, RejectBody
-from byleave.protocol.events import ApprovalRequested
+from byleave.protocol.events import ApprovalRequested, RunChanged
 
 from .conftest import OnTerminal, Program
 
@@ -227,6 +227,15 @@ def test_leaving_as_it_begins_and_by_the_end_of_input(
     nothing_left()
 
 
+def test_closed_window_leaves_nothing_behind(
+    byleave: Program, here: Environment, nothing_left: Callable[[], None]
+) -> None:
+    terminal = byleave.on_terminal("demo", "--quick", **here)
+    terminal.expect("Write 'shop/cart.py'")
+    terminal.hang_up()
+    nothing_left()
+
+
 def test_without_a_terminal_it_says_what_to_do(byleave: Program, here: Environment) -> None:
     done = byleave.run("demo", **here)
     assert (done.returncode, "byleave demo --yes" in done.stderr) == (2, True)
@@ -235,6 +244,18 @@ def test_without_a_terminal_it_says_what_to_do(byleave: Program, here: Environme
 def test_missing_program_is_named(byleave: Program, here: Environment) -> None:
     done = byleave.run("demo", "--yes", **{**here, "PATH": "/nowhere"})
     assert (done.returncode, "The demo needs git, which is not installed." in done.stderr) == (1, True)
+
+
+def _sign_in(link: str) -> tuple[str, str]:
+    """Use the link as a program: the server's address, and a token."""
+    url, code = link.split("/signin?code=")
+    request = urllib.request.Request(
+        f"{url}/signin/exchange",
+        data=json.dumps({"code": code}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return url, json.load(answer)["token"]
 
 
 async def test_page_is_opened_and_asks_in_place_of_the_terminal(
@@ -247,18 +268,8 @@ async def test_page_is_opened_and_asks_in_place_of_the_terminal(
     running = byleave.start("demo", "--page", "--quick", **here, BROWSER=f"{browser} %s")
     link = running.line_with("chat page", of="stderr").split()[-1]
     running.line_with("begins when the page is open", of="stderr")
-    url, code = link.split("/signin?code=")
-    with urllib.request.urlopen(
-        urllib.request.Request(
-            f"{url}/signin/exchange",
-            data=json.dumps({"code": code}).encode(),
-            headers={"Content-Type": "application/json"},
-        ),
-        timeout=30,
-    ) as answer:
-        token: str = json.load(answer)["token"]
     answers = 0
-    async with ServerApi(url, token) as api, asyncio.timeout(90):
+    async with ServerApi(*_sign_in(link)) as api, asyncio.timeout(90):
         [project] = (await api.list_projects()).projects
         async with api.stream(project.project_id, None) as events:  # as a page that has opened
             async for _, event in events:
@@ -277,6 +288,27 @@ async def test_page_is_opened_and_asks_in_place_of_the_terminal(
     assert opened.read_text(encoding="utf-8") == link
     code_at_end, out, err = running.stop(signal.SIGINT)
     assert (code_at_end, "Traceback" in out + err) == (0, False)
+    nothing_left()
+
+
+async def test_story_that_is_stopped_on_the_page_is_no_success(
+    byleave: Program, here: Environment, nothing_left: Callable[[], None]
+) -> None:
+    running = byleave.start("demo", "--page", "--quick", **here)
+    link = running.line_with("chat page", of="stderr").split()[-1]
+    async with ServerApi(*_sign_in(link)) as api, asyncio.timeout(90):
+        [project] = (await api.list_projects()).projects
+        async with api.stream(project.project_id, None) as events:
+            run_id = ""
+            async for _, event in events:
+                if isinstance(event, RunChanged):
+                    run_id = event.run_id
+                if isinstance(event, ApprovalRequested):
+                    break
+        await api.cancel_run(project.project_id, run_id)
+    assert "0 denied" in running.line_with("  asked  ", of="stderr")
+    running.line_with("Look around on the page.", of="stderr")
+    assert running.stop(signal.SIGINT)[0] == 1
     nothing_left()
 
 

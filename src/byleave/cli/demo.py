@@ -46,7 +46,7 @@ from byleave.protocol.events import (
     ToolFinished,
     ToolStarted,
 )
-from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel
+from byleave.protocol.states import ApprovalStatus, ErrorType, ExecutionStatus, RiskLevel, RunState
 from byleave.server import Listening, issue_token
 from byleave.settings import ClientSettings, ServerSettings
 
@@ -249,7 +249,8 @@ class _Demo:
         self._reading = 0.0 if quick else READING_SECONDS
         self._left = asyncio.Event()
         self._transcript = _Transcript(brief=page)
-        self.finished = False
+        self.code = ExitCode.INTERRUPTED
+        """The exit code, until it was seen to its end."""
 
     async def run(self) -> None:
         async with AsyncExitStack() as ends:
@@ -313,12 +314,12 @@ class _Demo:
         if self._page:
             await self._until_watched(listening, conversation)
         put(Text(f"\n{shown(BEGIN)}", style="bold"))
-        await conversation.turn(BEGIN)
+        state = await conversation.turn(BEGIN)
         if terminal is not None:
             await self._offer_undo(api, place, terminal)
         put(Text("\n$ byleave audit verify", style="bold"))
         intact = await verify_record(listening.parts.settings) is ExitCode.OK
-        self.finished = True
+        self.code = ExitCode.OK if intact and state is RunState.DONE else ExitCode.FAILED
         say(Text("\nWhat you saw", style="bold"))
         for line in self._transcript.seen.lines(intact=intact):
             say(f"  {line}")
@@ -438,7 +439,6 @@ async def demo(
             raise CallerError(f"The demo needs {program}, which is not installed.", hint="install it, and start again")
     showing = _Demo(page=page, yes=yes, quick=quick)
     await until_stopped(showing.run())
-    if showing.finished:
-        return ExitCode.OK
-    say("\nLeft; everything of the demo is removed.")
-    return ExitCode.INTERRUPTED
+    if showing.code is ExitCode.INTERRUPTED:
+        say("\nLeft; everything of the demo is removed.")
+    return showing.code

@@ -30,7 +30,7 @@ BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
 
-.PHONY: help setup ui vsix up test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
+.PHONY: help setup ui vsix up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,12 @@ dist/byleave.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/type
 up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
 	@# A job of its own has the terminal to itself: Ctrl-C stops Byleave in order, and not make, which would end with 130.
 	@set -m; $(BIN)/byleave up "$(DIR)"; :
+
+demo: setup ## see in a minute what Byleave does, on a throw-away project
+	@set -m; $(BIN)/byleave demo || true
+
+picture: setup ## record the README's moving picture from the real demo (a minute)
+	@scripts/record_demo
 
 test: setup ## everything CI runs: check, all tests, and that more than 90 % of each part is covered
 	@rm -f .coverage .coverage.*

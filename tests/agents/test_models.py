@@ -45,9 +45,9 @@ def test_unknown_provider_is_refused() -> None:
         ("anthropic:claude-sonnet-4-5", "The model 'anthropic:claude-sonnet-4-5' has no key.", "Set ANTHROPIC_API_KEY"),
         ("openrouter:some/model", "The model 'openrouter:some/model' has no key.", "Set OPENROUTER_API_KEY"),
         (
-            "ollama:llama3",
-            "The model 'ollama:llama3' has no address.",
-            "Set OLLAMA_BASE_URL for the server, such as http://127.0.0.1:11434/v1.",
+            "vllm:llama3",
+            "The model 'vllm:llama3' has no address.",
+            "Set VLLM_BASE_URL for the server, such as http://127.0.0.1:8000/v1.",
         ),
         ("openai:", "There is no model 'openai:'.", "openai:gpt-5"),
         (":gpt-5", "There is no model ':gpt-5'.", "openai:gpt-5"),
@@ -68,6 +68,11 @@ def test_base_url_of_your_own_is_used(name: str, monkeypatch: pytest.MonkeyPatch
     for variable in ("OPENAI_BASE_URL", "OLLAMA_BASE_URL"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9/v1")
     assert (resolve_model(name).base_url or "").startswith("http://127.0.0.1:9/v1")
+
+
+def test_ollama_is_looked_for_on_this_machine() -> None:
+    model = resolve_model("ollama:llama3")
+    assert (model.model_name, (model.base_url or "").rstrip("/")) == ("llama3", "http://127.0.0.1:11434/v1")
 
 
 @pytest.mark.parametrize(("package", "name"), [("openai", "openai-chat:m"), ("anthropic", "anthropic:m")])

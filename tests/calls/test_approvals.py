@@ -90,7 +90,7 @@ async def test_an_approval_is_named_by_its_uuid_too_and_an_unknown_one_is_false(
     assert await desk.approvals.approve_tool(str(named), "alice")
     assert await waiting
     assert await desk.approvals.wait_for_approval(str(named).upper(), 10)
-    for unknown in (uuid4(), "appr_unknown"):
+    for unknown in (uuid4(), "appr_unknown", "\ud800"):
         assert not await desk.approvals.approve_tool(unknown, "alice")
         assert not await desk.approvals.reject_tool(unknown, uuid4())
         assert not await desk.approvals.confirm_approval(unknown, "alice", "approved")

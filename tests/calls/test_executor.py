@@ -362,7 +362,7 @@ async def test_a_session_is_named_by_its_uuid_too_and_an_unknown_one_is_a_failed
         opened = await desk.store.chat.create_session("alice", desk.project.id, "a conversation")
         named = UUID(opened.id.removeprefix("sess_"))
         assert (await desk.executor.execute_tool(*READ, named)).status == "completed"
-    for unknown in (uuid4(), "sess_unknown", ""):
+    for unknown in (uuid4(), "sess_unknown", "", "\ud800"):
         response = await desk.executor.execute_tool(*READ, unknown)
         assert (response.status, response.error_type) == ("failed", "invalid")
         assert "No session" in (response.error or "")

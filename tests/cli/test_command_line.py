@@ -16,7 +16,7 @@ from byleave.store import Store
 
 from .conftest import Program
 
-COMMANDS = ["up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
+COMMANDS = ["demo", "up", "serve", "token", "connect", "chat", "check", "tool", "history", "approvals", "version"]
 NESTED = [["approvals", "approve"], ["approvals", "reject"], ["audit", "verify"], ["db", "prune"]]
 HEAVY = ("fastapi", "sqlalchemy", "uvicorn", "pydantic_ai", "aiohttp", "jwt")
 

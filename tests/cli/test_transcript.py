@@ -67,6 +67,16 @@ def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: pytest
     assert capsys.readouterr().out == "It is 1.2.3\n"
 
 
+def test_text_around_calls_is_not_repeated_either(capsys: pytest.CaptureFixture[str]) -> None:
+    transcript = PlainTranscript()
+    transcript.show(ChatText(**IN_RUN, text="First."))
+    transcript.show(finished("read_file", {"size": 3}))
+    transcript.show(ChatText(**IN_RUN, text="\n\nThen."))
+    transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="First.\n\nThen."))
+    transcript.end_turn()
+    assert capsys.readouterr().out.split() == ["First.", "Then."]
+
+
 def test_message_that_was_not_streamed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     transcript = PlainTranscript()
     transcript.show(ChatText(**IN_RUN, text="First."))

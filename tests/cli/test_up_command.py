@@ -110,3 +110,49 @@ def test_missing_directory_and_taken_port_are_sentences(byleave: Program, worksp
         done = byleave.run("up", str(workspace), "--port", str(taken.getsockname()[1]))
     assert (done.returncode, "Cannot listen" in done.stderr) == (1, True)
     assert "Traceback" not in done.stderr
+
+
+def test_key_in_the_environment_is_proposed_and_not_used(
+    byleave: Program, workspace: Path, free_port: FreePort
+) -> None:
+    key = "sk-not-to-be-shown"
+    running = byleave.start("up", str(workspace), "--port", str(free_port()), ANTHROPIC_API_KEY=key)
+    running.line_with("agent      offline", of="stderr")
+    assert "ANTHROPIC_API_KEY is set, but is not used unasked" in running.line(of="stderr")
+    assert running.line(of="stderr").strip() == "export BYLEAVE_MODEL=anthropic:claude-sonnet-4-5"
+    _, out, err = running.stop(signal.SIGINT)
+    assert key not in out + err
+
+
+def test_who_chose_the_offline_agent_gets_no_proposal(byleave: Program, workspace: Path, free_port: FreePort) -> None:
+    port = str(free_port())
+    running = byleave.start("up", str(workspace), "--port", port, OPENAI_API_KEY="any", BYLEAVE_MODEL="offline")
+    running.line_with("agent      offline: understands a few phrases such as `read package.json and", of="stderr")
+    assert "BYLEAVE_MODEL names a model" in running.line(of="stderr")
+    assert "project" in running.line(of="stderr")
+
+
+@pytest.mark.parametrize(
+    ("files", "phrase"),
+    [
+        (
+            {"pyproject.toml": '[project]\nname = "shop"\n', "README.md": "x"},
+            "read pyproject.toml and tell me the name",
+        ),
+        ({"README.md": "Welcome to the shop.\n"}, "read README.md"),
+        ({"shop.py": "x = 1\n"}, "list the files"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_phrase_that_it_proposes_works_here(
+    byleave: Program, tmp_path: Path, free_port: FreePort, files: dict[str, str], phrase: str
+) -> None:
+    directory = tmp_path / "mine"
+    directory.mkdir()
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    running = byleave.start("up", str(directory), "--port", str(free_port()))
+    assert f"`{phrase}`" in running.line_with("agent      offline", of="stderr")
+    running.line_with("project", of="stderr")
+    answer = byleave.run("chat", phrase, cwd=directory)
+    assert (answer.returncode, "shop" in answer.stdout) == (0, True), answer.stdout

@@ -156,7 +156,7 @@ async def test_settings_that_are_wrong_stop_it_before_anything_is_opened(tmp_pat
 
 async def test_worker_that_cannot_start_closes_what_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
 
         async def start(self) -> None:
             raise ConfigurationError("No such model.")

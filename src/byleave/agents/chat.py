@@ -43,7 +43,7 @@ from byleave.telemetry import place_of_run, span
 from . import history
 from .failures import EndlessAnswer, RunLimits, TooManyCalls, count_seconds, explain, pause_before_retry, trace, used
 from .history import whole_characters
-from .roles import CHAT, OFFLINE, Role
+from .roles import CHAT, DEMO, OFFLINE, Role
 from .toolset import ByleaveToolset, Calling, Parked
 
 _BEGINNING = """\
@@ -353,7 +353,7 @@ class ChatAgent:
             history.fix_surrogates(last)
             count_seconds(last, progress.spent)
         progress.spent, progress.tries = 0.0, 0
-        if self._model_name != OFFLINE:  # the offline model has no tokens
+        if self._model_name not in (OFFLINE, DEMO):  # they have no tokens
             so_far = used(messages)
             await self._store.runs.tell_usage(
                 run, requests=so_far.steps, input_tokens=so_far.input_tokens, output_tokens=so_far.output_tokens

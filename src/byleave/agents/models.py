@@ -12,6 +12,7 @@ Quoted file contents cannot close their fence. Nothing here judges a call.
 
 import functools
 import json
+import os
 import re
 import shlex
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from typing import Any, cast
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.providers import Provider, infer_provider
 
 from byleave.adapters.calls import ADVICE
 from byleave.gate import mask_start
@@ -57,7 +59,7 @@ class Plan:
 
 _POLITE = re.compile(
     r"(?:[-*•]|\d+[.)]|(?:please|kindly|hey|hi|hello|ok|okay|now|so|first|next|finally|and|then|also|(?:can|could|would|"
-    r"will) you|i want you to|i'd like you to|let's|let us)\b[,:!]?)\s+",
+    r"will) you|por favor|пожалуйста|i want you to|i'd like you to|let's|let us)\b[,:!]?)\s+",
     re.IGNORECASE,
 )
 _VERB = (
@@ -86,13 +88,15 @@ def _phrase(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
+_APPEND = ("append", "add", "añade", "agrega", "добавь")
+_WRITE = "|".join(("write", "save", "create", "escribe", "guarda", "crea", "запиши", "сохрани", "создай", *_APPEND))
 _BODY_FOLLOWS = (
     _phrase(
-        r"(?P<verb>write|save|create|append|add)\s+(?:(?:in|on)?to\s+)?" + _THE + r"(?P<path>\"[^\"\n]+\"|'[^'\n]+'|"
+        rf"(?P<verb>{_WRITE})\s+(?:(?:in|on)?to\s+|(?:en|в)\s+)?" + _THE + r"(?P<path>\"[^\"\n]+\"|'[^'\n]+'|"
         r"`[^`\n]+`|[^\s\"'`:]\S*?)\s*:(?:[ \t]|\r?\n|$)"
     ),
     _phrase(
-        r"(?P<verb>write|save|create|append|add)\s+(?:(?:in|on)?to\s+)?" + _THE + r"(?P<path>[^\s\"'`:]+):(?=\S)",
+        rf"(?P<verb>{_WRITE})\s+(?:(?:in|on)?to\s+|(?:en|в)\s+)?" + _THE + r"(?P<path>[^\s\"'`:]+):(?=\S)",
     ),
 )
 _FIELD = _phrase(
@@ -125,7 +129,29 @@ _SEARCH = _phrase(
     + _NAME
     + r")?"
 )
-_RUN = _phrase(r"(?:run|execute)\s+(?:(?:the\s+)?command\s+)?(?P<line>.+)")
+# The same in Spanish and Russian, for those who type as they speak.
+_READ_ABROAD = _phrase(
+    r"(?:l[eé]e(?:me)?|lea|leer|abre|abrir|muestra|mu[eé]strame|прочита(?:й|йте|ть)|прочти|открой(?:те)?|покажи(?:те)?)\s+"
+    r"(?:(?:el|la|mi|мне)\s+)?(?:(?:archivo|fichero|файл)\s+)?"
+    + _NAME
+    + r"(?:,?\s+(?:y|и)\s+(?:dime|dame|mu[eé]strame|"
+    r"скажи(?:те)?|назови|покажи)\s+(?:мне\s+)?(?:cu[aá]l\s+es\s+)?(?:(?:el|la|su)\s+)?(?P<field>[\w.-]+))?"
+)
+_LIST_ABROAD = _phrase(
+    r"(?:lista(?:r|me)?|muestra|перечисли|покажи|список)(?:\s+(?:(?:los|las)\s+)?(?:archivos|ficheros|файл(?:ы|ов)))"
+    r"(?:\s+(?:de|en|в|из)\s+(?:(?:la|el)\s+)?(?:(?:carpeta|directorio|папк[еи])\s+)?" + _NAME + r")?"
+)
+_SEARCH_ABROAD = _phrase(
+    r"(?:busca(?:r)?|encuentra|найди(?:те)?|поищи)\s+(?P<what>\"[^\"]+\"|'[^']+'|`[^`]+`|.+?)"
+    r"(?:(?<!\s)\s++(?:en|в)\s++" + _NAME + r")?"
+)
+_FIELDS_ABROAD = {
+    "versión": "version", "версию": "version", "версия": "version", "nombre": "name", "имя": "name", "название": "name",
+    "descripción": "description", "описание": "description", "licencia": "license", "лицензию": "license",
+}  # fmt: skip
+_RUN = _phrase(
+    r"(?:run|execute|ejecuta(?:r)?|corre|запусти(?:те)?|выполни(?:те)?)\s+(?:(?:the\s+)?command\s+)?(?P<line>.+)"
+)
 
 
 @functools.lru_cache(maxsize=256)  # called again at every step of a run
@@ -170,7 +196,7 @@ def _parse_write(text: str) -> tuple[Step, str] | None:
     if match is None:
         return None
     body, rest = _body(text[match.end() :])
-    append = match.group("verb").lower() in ("append", "add")
+    append = match.group("verb").lower() in _APPEND
     if append and not body.endswith("\n"):
         body += "\n"  # the next append then starts on its own line
     params: JsonObject = {"path": _bare(match.group("path")), "content": body}
@@ -198,7 +224,7 @@ def _step(segment: str) -> Step | None:
     segment = re.sub(r"(?<=[\w\"'`)])\.$", "", segment.rstrip("!? \t"))
     if match := _WEB.fullmatch(segment):
         return Step("search_web", {"query": _bare(match.group("query").strip())})
-    return _reading(segment) or _listing(segment) or _searching(segment)
+    return _reading(segment) or _listing(segment) or _searching(segment) or _abroad(segment)
 
 
 def _reading(segment: str) -> Step | None:
@@ -229,6 +255,19 @@ def _searching(segment: str) -> Step | None:
     if match is None:
         return None
     return Step("search_files", {"pattern": _bare(match.group("what")), "path": _place(match.group("path"))})
+
+
+def _abroad(segment: str) -> Step | None:
+    """Parse a phrase in another language."""
+    if match := _LIST_ABROAD.fullmatch(segment):
+        return Step("list_directory", {"path": _place(match.group("path"))})
+    if match := _READ_ABROAD.fullmatch(segment):
+        field = match.group("field")
+        field = None if field is None else _FIELDS_ABROAD.get(field.lower(), field)
+        return Step("read_file", {"path": _bare(match.group("path"))}, field=field)
+    if match := _SEARCH_ABROAD.fullmatch(segment):
+        return Step("search_files", {"pattern": _bare(match.group("what")), "path": _place(match.group("path"))})
+    return None
 
 
 def _command(line: str) -> Step:
@@ -562,10 +601,9 @@ _EXAMPLES = (
     "Set BYLEAVE_MODEL to `offline`, or to provider:model such as `openai:gpt-5` or `anthropic:claude-sonnet-4-5`."
 )
 
-_ADDRESSES = {
-    "OLLAMA_BASE_URL": "http://127.0.0.1:11434/v1",
-    "VLLM_BASE_URL": "http://127.0.0.1:8000/v1",
-}
+_ADDRESSES = {"VLLM_BASE_URL": "http://127.0.0.1:8000/v1"}
+OLLAMA_URL = "http://127.0.0.1:11434/v1"
+"""Where Ollama listens unless it is told otherwise."""
 _OWN_SERVER = " For a server of your own set OPENAI_BASE_URL too, and any key if it wants none."
 
 
@@ -579,13 +617,20 @@ def resolve_model(name: str) -> Model:
         # pydantic-ai would take `test` for a model that calls every tool.
         raise ConfigurationError(f"There is no model {name!r}.", hint=_EXAMPLES)
     try:
-        return infer_model(name)
+        return infer_model(name, provider_factory=_ollama_here if provider == "ollama" else infer_provider)
     except ImportError as error:
         raise ConfigurationError(
             f"The model {name!r} needs a package that is not installed.", hint=_install_hint(error)
         ) from error
     except Exception as error:  # the boundary: each provider has its own errors for a missing key or setting
         raise _unusable(name, error) from error
+
+
+def _ollama_here(provider: str) -> Provider[Any]:
+    """Return Ollama where OLLAMA_BASE_URL says; else on this machine."""
+    from pydantic_ai.providers.ollama import OllamaProvider
+
+    return OllamaProvider(base_url=os.environ.get("OLLAMA_BASE_URL") or OLLAMA_URL)
 
 
 def _unusable(name: str, error: Exception) -> ConfigurationError:

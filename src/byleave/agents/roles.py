@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 OFFLINE = "offline"
 """The built-in model that needs nothing."""
+DEMO = "demo"
+"""The scripted model of `byleave demo`; no setting can name it."""
 MAX_AGENTS = 100
 MAX_TEXT = 300
 MAX_INSTRUCTIONS = 50_000

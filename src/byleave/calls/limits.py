@@ -49,7 +49,8 @@ class UserLimits:
         most = self._most_open
         if not most:
             return None
-        user_id, from_elsewhere = key = new.user_id, new.run_id is None and agent_name(new.agent_id) != ""
+        from_elsewhere = new.run_id is None and new.agent_id is not None and agent_name(new.agent_id) != ""
+        user_id, _ = key = new.user_id, from_elsewhere
         room = self._room.get(key, 0)
         if room <= 0:
             room = most - count_open(transaction, user_id, from_elsewhere=from_elsewhere, most=most)

@@ -35,7 +35,11 @@ async def verify(as_json: AsJson = False) -> ExitCode:
     Example:
       BYLEAVE_HOME=/srv/byleave byleave audit verify
     """
-    settings = read_settings(ServerSettings)
+    return await verify_record(read_settings(ServerSettings), as_json=as_json)
+
+
+async def verify_record(settings: ServerSettings, *, as_json: bool = False) -> ExitCode:
+    """Check the record that these settings name, and print what was found."""
     keys = seal_keys(settings) if has_secret(settings) else ()
     store = await Store.inspect(settings, seal_keys=keys)
     try:

@@ -16,6 +16,7 @@ from prompt_toolkit.history import FileHistory, History
 from byleave.client.approvals import Answer, Question
 from byleave.client.identity import private_directory
 from byleave.client.tasks import cancel
+from byleave.client.terminal.keyboard import Line
 from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.client.terminal.screen import Screen
 from byleave.gate import mask_text
@@ -28,7 +29,9 @@ class ChatTerminal:
 
     def __init__(self, prompt: TerminalPrompt, history: History | None = None) -> None:
         self._prompt = prompt
-        self._line = prompt.keyboard.line(history)
+        self._history = history
+        self._line: Line | None = None
+        """Made with the first line: one who is only asked needs none."""
         self._turn = asyncio.Lock()
         self._interrupted: asyncio.Future[None] | None = None
         self._questions = 0
@@ -61,7 +64,7 @@ class ChatTerminal:
         try:
             async with self._turn:
                 answer = await self._prompt.ask(question)
-                if self._line.draft.text and self._prompt.typed:
+                if self._line is not None and self._line.draft.text and self._prompt.typed:
                     self._line.draft = Document(self._line.draft.text + self._prompt.typed)
                 return answer
         finally:
@@ -88,13 +91,14 @@ class ChatTerminal:
 
     async def _read(self) -> str | None:
         """Return one line, empty if a question needs the terminal; None at the end of input."""
+        line = self._line = self._line or self._prompt.keyboard.line(self._history)
         news = self._interrupted = asyncio.get_running_loop().create_future()
-        reading = asyncio.create_task(self._line.go_on(MARK))
+        reading = asyncio.create_task(line.go_on(MARK))
         try:
             await asyncio.wait({reading, news}, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 return reading.result()
-            self._line.vanish()
+            line.vanish()
             return ""
         finally:
             self._interrupted = None

@@ -152,7 +152,7 @@ class LiveTranscript:
 
     def _message(self, content: str) -> None:
         """Print a message, unless it was streamed."""
-        if content.strip() not in self._streamed:
+        if "".join(content.split()) not in "".join(self._streamed.split()):  # lines were broken anew
             self._flush()
             self._stream(content)
         self._flush()

@@ -24,6 +24,7 @@ STDERR = 2
 HELP = """Let AI agents act on your machine, with your approval.
 
 \b
+See what it does, on a throw-away project:     byleave demo
 Start everything for the current directory:    byleave up
 Talk to the agent:                             byleave chat "read package.json and tell me the version"
 See what the gate would say of a call:         byleave check execute_command '{"command": "git", "args": ["status"]}'
@@ -45,6 +46,7 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
+    "demo": Listed("See in a minute what it does, on a throw-away project.", "server,agents"),
     "up": Listed("Start everything for one directory.", "server"),
     "serve": Listed("Run the server.", "server"),
     "token": Listed("Print a signed token.", "server"),
@@ -66,7 +68,12 @@ COMMANDS = {
     "acp": Listed("Be the agent of an editor that speaks ACP.", "acp"),
     "version": Listed("Print the version."),
 }
-EXTRAS = {"server": "the server", "mcp": "the MCP library", "acp": "the ACP library"}
+EXTRAS = {
+    "server": "the server",
+    "server,agents": "the server and its agent",
+    "mcp": "the MCP library",
+    "acp": "the ACP library",
+}
 ON_WINDOWS = "Windows itself cannot isolate what agents run, so Byleave does not start there."
 
 
@@ -80,7 +87,7 @@ class Commands(TyperGroup):
         listed = COMMANDS.get(cmd_name)
         if listed is None or cmd_name in self.commands:
             return self.commands.get(cmd_name)
-        if cmd_name == "up" and sys.stderr.isatty() and "--json" not in ctx.args:
+        if cmd_name in ("up", "demo") and sys.stderr.isatty() and "--json" not in ctx.args:
             typer.echo("Starting …", err=True)  # at once: imports take seconds on a small machine
         with needs_extra(listed.extra or "", EXTRAS.get(listed.extra or "", "")):
             module = importlib.import_module(f".{cmd_name}", __package__)

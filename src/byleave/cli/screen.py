@@ -40,9 +40,9 @@ def _console(*, stderr: bool) -> "Console":
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def put(text: "str | Text") -> None:
-    """Print a line of data."""
-    _console(stderr=False).print(text)
+def put(text: "str | Text", *, end: str = "\n") -> None:
+    """Print a line of data, or with another `end` a part of one."""
+    _console(stderr=False).print(text, end=end)
     sys.stdout.flush()
 
 

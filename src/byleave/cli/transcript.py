@@ -90,7 +90,7 @@ class PlainTranscript:
             case ChatText():
                 self._stream(event.text)
             case ChatMessage(role="agent"):
-                if event.content.strip() not in self._streamed:
+                if "".join(event.content.split()) not in "".join(self._streamed.split()):  # lines were broken anew
                     self._break()
                     self._stream(event.content)
             case ToolStarted():

@@ -7,14 +7,18 @@ The server listens on 127.0.0.1. If a server of this state directory is already 
 import asyncio
 import getpass
 import logging
+import os
 import socket
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
+from byleave.agents.providers import proposals
+from byleave.agents.roles import OFFLINE
 from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.tasks import cancel
@@ -40,6 +44,9 @@ from .process import (
 from .screen import put_json, say
 from .token import DAY, DEFAULT_SCOPES
 
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
 app = new_app()
 
 
@@ -48,13 +55,15 @@ TOKEN_SECONDS = 365 * DAY
 """Longer than anybody leaves it running; it is kept only in the note, which ends with the process."""
 
 
-class _Server:
-    """The server as a task."""
+class LocalServer:
+    """A server on this machine alone, as a task."""
 
-    def __init__(self, settings: ServerSettings, port: int) -> None:
+    def __init__(self, settings: ServerSettings, port: int, *, model: "Model | None" = None) -> None:
         ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
         self._ready = ready
-        self.task = asyncio.create_task(serve(settings, HOST, port, ready=ready.set_result), name="byleave-server")
+        self.task = asyncio.create_task(
+            serve(settings, HOST, port, ready=ready.set_result, model=model), name="byleave-server"
+        )
 
     async def __aenter__(self) -> Listening:
         try:
@@ -69,6 +78,11 @@ class _Server:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+async def sign_in_link(server: Listening, user: str) -> str:
+    """Return a link to the chat page that signs a browser in once."""
+    return f"{server.url}/signin?code={quote(await server.parts.sign_in.new_code(user))}"
+
+
 async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
     async with AsyncExitStack() as ends:
@@ -76,13 +90,13 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         note, running = running_note(settings.home), None
         link: str | None = None
         if note is None:
-            server = _Server(settings, _port(port))
+            server = LocalServer(settings, _port(port))
             listening, running = await ends.enter_async_context(server), server.task
-            user = _user()
+            user = user_name()
             token = issue_token(settings, user, DEFAULT_SCOPES, TOKEN_SECONDS)
             note = Note(server_url=listening.url, token=token)
             ends.enter_context(leave_note(settings.home, note))
-            link = f"{listening.url}/signin?code={quote(await listening.parts.sign_in.new_code(user))}"
+            link = await sign_in_link(listening, user)
         known_server = KnownServer(note.server_url, note.token, settings.home, UP)
         api = await ends.enter_async_context(known_server.api())
         project = await own_project(api, known_server, workspace)
@@ -91,7 +105,7 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         client = asyncio.create_task(connection.run(), name="byleave-client")
         ends.push_async_callback(cancel, client)
         await first_of(asyncio.create_task(connection.connected.wait()), client)
-        _announce(connection, link, settings.model, as_json=as_json)
+        _announce(connection, link, settings, as_json=as_json)
         talking = asyncio.create_task(_talk(api, project.project_id, settings.home, with_chat=with_chat))
         ends.push_async_callback(cancel, talking)
         await first_of(talking, client, *([running] if running is not None else []))
@@ -109,7 +123,7 @@ async def _talk(api: ServerApi, project_id: str, home: Path, *, with_chat: bool)
         await converse(conversation, terminal)
 
 
-def _announce(connection: ClientConnection, link: str | None, model: str, *, as_json: bool) -> None:
+def _announce(connection: ClientConnection, link: str | None, settings: ServerSettings, *, as_json: bool) -> None:
     isolation = connection.workspace.isolation
     if as_json:
         put_json(
@@ -120,7 +134,7 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
                 "client_id": connection.client_id,
                 "workspace": str(connection.workspace.root),
                 "isolation": isolation.backend,
-                "model": model,
+                "model": settings.model,
             }
         )
         return
@@ -131,17 +145,37 @@ def _announce(connection: ClientConnection, link: str | None, model: str, *, as_
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `byleave link` prints a link to it")
-    agent = (
-        "offline: understands a few phrases such as `list src`; BYLEAVE_MODEL names a model"
-        if model == "offline"
-        else model
-    )
-    say(f"  agent      {agent}")
+    if link is not None:  # else the model is that of the server that was up
+        for line in _agent_lines(settings, connection.workspace.root):
+            say(f"  {line}")
     say(f"  project    {connection.project_id}")
     if connection.rules.summary is not None:
         say(f"  {connection.rules.summary.replace('rules: ', 'rules      ', 1)}")
     if not isolation.isolated:
         say("  warning    there is no sandbox on this machine, so every command asks")
+
+
+def _agent_lines(settings: ServerSettings, workspace: Path) -> Iterator[str]:
+    """Say which model works; with a key in the environment and no model set, how to use that key."""
+    if settings.model != OFFLINE:
+        yield f"agent      {settings.model}"
+        return
+    yield f"agent      offline: understands a few phrases such as `{_sample(workspace)}`"
+    found = [] if "model" in settings.model_fields_set else proposals(os.environ)
+    for key, lines in found:
+        yield f"           {key} is set, but is not used unasked. To use it, stop this, type"
+        yield from (f"             {line}" for line in lines)
+        yield "           and start it again."
+    if not found:
+        yield "           BYLEAVE_MODEL names a model, such as anthropic:…, openai:… or ollama:…"
+
+
+def _sample(workspace: Path) -> str:
+    """Return a phrase that the offline agent understands and that works in this directory."""
+    for name, asked in (("package.json", "version"), ("pyproject.toml", "name")):
+        if (workspace / name).is_file():
+            return f"read {name} and tell me the {asked}"
+    return "read README.md" if (workspace / "README.md").is_file() else "list the files"
 
 
 def _port(wanted: int | None) -> int:
@@ -157,7 +191,7 @@ def _port(wanted: int | None) -> int:
     return DEFAULT_PORT
 
 
-def _user() -> str:
+def user_name() -> str:
     """Return the name of the person who started it."""
     try:
         return getpass.getuser()

@@ -84,6 +84,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE
 def id_text(kind: str, value: Id) -> str:
     """Return the stored form of an id; a UUID, or its text, becomes `exec_0193…`."""
     text = str(value)
+    if not text.isascii():  # half of a character, which no database takes, is in no id
+        text = text.encode("utf-8", "replace").decode()
     return f"{kind}_{text.replace('-', '').lower()}" if _UUID.fullmatch(text) else text
 
 

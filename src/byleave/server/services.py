@@ -10,7 +10,7 @@ import hmac
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -40,6 +40,9 @@ from .feed import Attendance, StreamManager
 from .readiness import Readiness
 from .retention import RetentionTask
 from .shares import ShareTask
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
 
 if find_spec("pydantic_ai") is None:  # installed without the `agents` extra
     RunWorker = None  # type: ignore[assignment,misc] - a name that may be missing is looked at before use
@@ -163,8 +166,8 @@ class Services:
         await self.store.close()
 
 
-async def open_services(settings: ServerSettings) -> Services:
-    """Open everything the settings name; raise ConfigurationError if they are wrong."""
+async def open_services(settings: ServerSettings, *, model: "Model | None" = None) -> Services:
+    """Open everything the settings name; raise ConfigurationError if they are wrong. `model` replaces the settings'."""
     verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
@@ -190,7 +193,7 @@ async def open_services(settings: ServerSettings) -> Services:
             if observer is not None:
                 observer.start()
                 undo.push_async_callback(observer.stop)
-            worker = await _start_worker(store, bus, executor, settings)
+            worker = await _start_worker(store, bus, executor, settings, model=model)
             undo.pop_all()
     streams = StreamManager(store, bus, presence, neighbours, executor, settings)
     retention = RetentionTask(store, settings)
@@ -268,9 +271,9 @@ def _gate(settings: ServerSettings, own_rules: tuple[PolicyText, ...]) -> Gate:
     return gate
 
 
-async def _start_worker(*parts: Any) -> Worker | None:
+async def _start_worker(*parts: Any, model: "Model | None") -> Worker | None:
     if RunWorker is None:
         return None
-    worker: Worker = RunWorker(*parts)
+    worker: Worker = RunWorker(*parts, model=model)
     await worker.start()
     return worker

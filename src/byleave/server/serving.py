@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
@@ -30,6 +31,9 @@ from .app import create_app
 from .bodies import MUCH_BYTES, QUIET_SECONDS, give_back
 from .problems import PROBLEM_TYPE
 from .services import Services, open_services
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -297,13 +301,15 @@ async def serve(
     port: int,
     *,
     ready: Callable[[Listening], None] = lambda listening: None,
+    model: "Model | None" = None,
 ) -> None:
-    """Serve until asked to stop (`Listening.stop` or cancellation). Port 0 takes a free one."""
+    """Serve until asked to stop (`Listening.stop` or cancellation). Port 0 takes a free one; `model` replaces the
+    settings'."""
     DESCRIPTORS.raise_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
     listener = _listen(host, port)
     try:
-        parts = await open_services(settings)
+        parts = await open_services(settings, model=model)
     except BaseException:
         listener.close()
         raise

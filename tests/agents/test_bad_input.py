@@ -248,6 +248,7 @@ async def test_rate_limit_that_stays_is_told_with_how_often_it_was_tried(room: R
     _, run = await talk(room, provider, [refuse_with(429, "slow down", retry_after=0.01)])
     message, hint = await told(room, run)
     assert message.startswith("The provider of 'scripted' is asked too often just now. It was asked 5 times.")
+    assert await room.said(run.id) == chat.NO_ANSWER, "a person who waits is told why, once"
     assert hint == "Wait a little and send it again."
 
 

@@ -203,7 +203,7 @@ async def test_a_grant_holds_in_its_own_session_only(desk: Desk) -> None:
 async def test_everything_needs_its_warning_and_still_asks_what_always_asks(desk: Desk) -> None:
     async with desk.client(lambda signal: completed()):
         waiting, approval = await ask(desk, write("src/a.py"))
-        with pytest.raises(GrantProblem, match="without asking"):
+        with pytest.raises(GrantProblem, match="ask, even for high-risk actions"):
             await desk.approvals.decide(approval.id, "alice", approve=True, scope=SESSION)
         assert (await desk.approvals.get_pending_approvals("alice"))[0].id == approval.id
         await desk.approvals.decide(approval.id, "alice", approve=True, scope=SESSION, terms=GrantTerms(warned=True))

@@ -23,7 +23,9 @@ from harness.json_values import Json
 
 PATIENCE = 90.0
 """The first start loads everything, perhaps on a busy machine."""
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ERASED = re.compile(r"\r\x1b\[J")
+PROMPT = "\n>"
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -68,13 +70,20 @@ class Background:
 class OnTerminal:
     """A process on a terminal of its own, driven like a person would."""
 
-    def __init__(self, forks: Forks, arguments: tuple[str, ...], env: dict[str, str], cwd: Path | str | None) -> None:
+    def __init__(
+        self,
+        forks: Forks,
+        arguments: tuple[str, ...],
+        env: dict[str, str],
+        cwd: Path | str | None,
+        output: int | None = None,
+    ) -> None:
         self._ours, theirs = pty.openpty()
-        self.process = forks.start(arguments, env, cwd, terminal=theirs)
+        self.process = forks.start(arguments, env, cwd, terminal=theirs, output=output)
         os.close(theirs)
         self.raw = ""
         self.seen = ""
-        """The same without colour."""
+        """The same without colours and movements of the cursor; what was erased stays, in a line of its own."""
         self._read_to = 0
 
     def expect(self, words: str) -> str:
@@ -85,14 +94,15 @@ class OnTerminal:
         self._read_to = found + len(words)
         return said
 
-    def expect_question(self, words: str) -> str:
-        """Wait for a question, and until it can be answered: what is typed while it is being shown is thrown away."""
-        said = self.expect(words)
-        self.type("?\n")
-        while not self._appears(words, 1.0):
-            self.type("?\n")
-        self.expect(words)
-        return said
+    def expect_question(self) -> str:
+        """Wait for a question, until it can be answered; gives what was said up to its choice."""
+        return self.expect("expires in ")
+
+    def deny(self, reason: str) -> None:
+        self.expect_question()
+        self.type("n")
+        self.expect("Enter for no reason:")
+        self.type(f"{reason}\n")
 
     def _appears(self, words: str, seconds: float) -> bool:
         until = time.monotonic() + seconds
@@ -108,7 +118,7 @@ class OnTerminal:
 
     def _hear(self, data: bytes) -> None:
         self.raw += data.decode("utf-8", "replace").replace("\r\n", "\n")
-        self.seen = COLOUR.sub("", self.raw)
+        self.seen = CODES.sub("", ERASED.sub("\n", self.raw))
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -182,6 +192,12 @@ class Program:
 
     def on_terminal(self, *arguments: str, cwd: Path | str | None = None, **env: str) -> OnTerminal:
         terminal = OnTerminal(self._forks, arguments, environment(self.home, **env), cwd)
+        self._terminals.append(terminal)
+        return terminal
+
+    def with_output_to(self, output: int, arguments: list[str], env: dict[str, str]) -> OnTerminal:
+        """On a terminal, but for stdout."""
+        terminal = OnTerminal(self._forks, tuple(arguments), environment(self.home, **env), None, output)
         self._terminals.append(terminal)
         return terminal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FreePort, Program, Site
+from .conftest import PROMPT, FreePort, Program, Site
 
 pytestmark = pytest.mark.promise("L5")
 
@@ -55,21 +55,23 @@ def test_agent_is_picked_by_name_and_one_that_is_not_there_is_told(site: Site) -
 
 def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("Ctrl-D leaves.\n> ")
+    terminal.expect(f"Ctrl-D leaves.{PROMPT}")
     terminal.type("read package.json and tell me the version\n")
-    terminal.expect("→ read_file package.json [LOW]")
+    terminal.expect("✓ Read package.json · ")
     terminal.expect("1.2.3")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
     terminal.type("\n")
-    terminal.expect("> ")
+    terminal.expect(PROMPT)
     terminal.type("write talk.md: hello\n")
-    said = terminal.expect_question("Type y to allow once")
-    assert said.index("→ write_file talk.md") < said.index("MEDIUM write_file"), "told in order"
-    terminal.type("maybe\n")
-    terminal.expect("Type y to allow once")
-    terminal.type("y\n")
-    terminal.expect("← write_file: talk.md, now 5 bytes")
-    terminal.expect("\n> ")
+    said = terminal.expect_question()
+    assert "Create talk.md\n  medium risk · no network · new file" in said
+    terminal.type("maybe")
+    terminal.expect("Press one of the keys in brackets.")
+    terminal.expect_question()
+    terminal.type("y")
+    terminal.expect("Allowed by you.")
+    terminal.expect("✓ Write talk.md · now 5 bytes")
+    terminal.expect(PROMPT)
     assert (site.workspace / "talk.md").read_text(encoding="utf-8") == "hello"
     terminal.type("\x04")
     assert terminal.wait() == 0
@@ -77,13 +79,20 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
 
 def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
     terminal.type("write never.md: hello\n")
-    terminal.expect_question("Type y to allow once")
+    terminal.expect_question()
     terminal.type("\x03")
     terminal.expect("Cancelling. Ctrl-C again leaves.")
-    terminal.expect("Cancelled.")
-    terminal.expect("> ")
+    terminal.expect("Stopped by you.")
+    terminal.expect(PROMPT)
+    terminal.type("\x03")
+    terminal.expect("Ctrl-C again leaves")
+    terminal.type("read package.json\n")
+    terminal.expect("1.2.3")
+    terminal.expect(PROMPT)
+    terminal.type("\x03")
+    terminal.expect("Ctrl-C again leaves")  # a line lies between
     terminal.type("\x03")
     assert terminal.wait() == 0
     assert "Traceback" not in terminal.seen
@@ -92,27 +101,28 @@ def test_ctrl_c_cancels_the_run_first_and_then_leaves(site: Site) -> None:
 
 def test_question_of_another_session_interrupts_the_line(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
+    terminal.type("half a lin")
+    terminal.expect("half a lin")
     kept, _ = site.waiting("other.md")
-    terminal.expect_question("Type y to allow once")
-    terminal.type("n not now\n")
-    terminal.expect("> ")
+    terminal.deny("not now")
+    terminal.expect(f"{PROMPT} half a lin")
     _, err = kept.process.communicate(timeout=60)
     assert "not now" in err
     second, approval_id = site.waiting("elsewhere.md")
-    terminal.expect_question("Type y to allow once")
+    terminal.expect_question()
     assert site.here("approvals", "approve", approval_id).returncode == 0
     terminal.expect("Allowed by ")
-    terminal.expect("> ")
+    terminal.expect(f"{PROMPT} half a lin")
     assert second.process.wait(60) == 0
-    terminal.type("\x04")
+    terminal.type("\x03\x04")
     assert terminal.wait() == 0
 
 
 def test_one_turn_on_a_terminal_asks_inline_and_ends(site: Site) -> None:
     terminal = site.on_terminal("chat", "write once.md: hello")
-    terminal.expect_question("Type y to allow once")
-    terminal.type("y\n")
+    terminal.expect_question()
+    terminal.type("y")
     assert terminal.wait() == 0
     assert (site.workspace / "once.md").exists()
 
@@ -179,3 +189,44 @@ def test_chat_goes_on_after_the_server_was_killed_and_started_again(
     assert byleave.here("approvals", "approve", approval_id, **env).returncode == 0
     assert kept.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
+
+
+def test_earlier_lines_come_back_in_the_next_chat_but_no_secrets(byleave: Program, site: Site) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    for lines in (["read package.json", f"what is {secret}"], []):
+        terminal = byleave.on_terminal("chat", cwd=None, **site.env)
+        terminal.expect(PROMPT)
+        for line in lines:
+            terminal.type(f"{line}\n")
+            terminal.expect(line)
+            terminal.expect(PROMPT)
+        if not lines:
+            terminal.type("\x1b[A")
+            terminal.expect("read package.json")
+            terminal.type("\x03")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+    kept = byleave.home / "chat_history"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert secret not in kept.read_text(encoding="utf-8")
+
+
+def test_what_is_typed_while_the_agent_works_begins_the_next_line(site: Site) -> None:
+    terminal = site.on_terminal("chat")
+    terminal.expect(PROMPT)
+    terminal.type("read package.json and tell me the version\nand th")
+    terminal.expect("1.2.3")
+    terminal.expect(f"{PROMPT} and th")
+    terminal.type("\x03\x04")
+    assert terminal.wait() == 0
+
+
+def test_words_of_the_agent_go_to_a_file_as_they_are(site: Site, tmp_path: Path) -> None:
+    with (tmp_path / "out.md").open("wb") as output:
+        terminal = site.program.with_output_to(output.fileno(), ["chat", "read package.json"], site.env)
+    assert terminal.wait() == 0
+    assert "✓ Read package.json" in terminal.seen
+    said = (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert '"version": "1.2.3"' in said
+    assert "\x1b" not in said
+    assert "```" in said, "Markdown, not what a terminal makes of it"

@@ -27,7 +27,8 @@ CLI = Path(byleave.cli.__path__[0])
 def test_version_is_printed(byleave: Program) -> None:
     from importlib.metadata import version
 
-    assert byleave.run("version").stdout == f"byleave {version('byleave')}\n"
+    for way in ("version", "--version"):
+        assert byleave.run(way).stdout == f"byleave {version('byleave')}\n"
     assert byleave.json("version", "--json") == {"version": version("byleave"), "engine": 1}
 
 

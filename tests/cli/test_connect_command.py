@@ -47,13 +47,33 @@ def test_it_asks_on_a_terminal(byleave: Program, workspace: Path) -> None:
     client = byleave.on_terminal("connect", "--workspace", str(workspace), **env)
     client.expect(f"Connected {workspace} to project ")
     asking = byleave.start("chat", "write notes.md: hello", **env)
-    client.expect_question("Type y to allow once")
-    client.type("y\n")
+    client.expect_question()
+    client.type("y")
     assert asking.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
     client.type("\x03")
     assert client.wait() == 0
     assert "Stopped." in client.seen
+
+
+def test_server_that_goes_and_comes_back_is_told_on_a_terminal_without_log_lines(
+    byleave: Program, workspace: Path, free_port: FreePort
+) -> None:
+    port = str(free_port())
+    serving = byleave.start("serve", "--port", port)
+    serving.line()
+    byleave.here("token", "--user", "alice", "--save")
+    client = byleave.on_terminal("connect", "--server", f"http://127.0.0.1:{port}", "--workspace", str(workspace))
+    client.expect(f"Connected {workspace} to project ")
+    serving.stop(signal.SIGKILL)
+    client.expect("Trying again.")
+    byleave.start("serve", "--port", port).line()
+    client.expect("Connected again.")
+    client.type("\x03")
+    assert client.wait() == 0
+    assert client.seen.count("Cannot reach the server") == 1
+    assert "WARNING" not in client.seen
+    assert "not connected" in (byleave.home / "terminal.log").read_text(encoding="utf-8")
 
 
 def test_server_that_stays_away_at_the_start_is_exit_code_3(

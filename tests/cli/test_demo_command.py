@@ -14,11 +14,11 @@ from byleave.client.api import ServerApi
 from byleave.protocol.approvals import ApproveBody, RejectBody
 from byleave.protocol.events import ApprovalRequested, RunChanged
 
-from .conftest import OnTerminal, Program
+from .conftest import PROMPT, OnTerminal, Program
 
 pytestmark = pytest.mark.promise("L9")
 
-MENU = "Type y to allow once"
+MENU = "expires in "
 Environment = dict[str, str]
 
 
@@ -106,11 +106,16 @@ def test_story_is_seen_to_its_end_without_a_person(
     nothing_left()
 
 
-def _answer(terminal: OnTerminal, about: str, line: str) -> None:
+def _answer(terminal: OnTerminal, about: str, key: str) -> None:
     """Answer the next question, which must be about this."""
-    terminal.expect(about)
-    terminal.expect_question(MENU)
-    terminal.type(f"{line}\n")
+    terminal.expect(f"\n{about}\n  ")
+    terminal.expect_question()
+    terminal.type(key)
+
+
+def _deny(terminal: OnTerminal, about: str, reason: str) -> None:
+    terminal.expect(f"\n{about}\n  ")
+    terminal.deny(reason)
 
 
 def test_every_no_is_answered_sensibly_and_the_story_goes_on(
@@ -120,24 +125,24 @@ def test_every_no_is_answered_sensibly_and_the_story_goes_on(
     terminal.expect("throw-away project: ")
     project = Path(terminal.expect("\n").strip())
     secret = (project / ".env").read_text(encoding="utf-8").split("STRIPE_SECRET_KEY=")[1].split("\n")[0]
-    _answer(terminal, "Write 'shop/cart.py'", "n the cart is mine")
+    _deny(terminal, "Write shop/cart.py", "the cart is mine")
     terminal.expect("Then `shop/cart.py` stays as it is. Rejected by the user: the cart is mine")
-    _answer(terminal, "Write 'shop/invoice.py'", "y")
+    _answer(terminal, "Write shop/invoice.py", "y")
     terminal.expect("`shop/invoice.py` is corrected.")
-    _answer(terminal, "Write 'shop/voucher.py'", "y")
-    _answer(terminal, "'python3' 'test_shop.py'", "y")
+    _answer(terminal, "Write shop/voucher.py", "y")
+    _answer(terminal, "Run python3 test_shop.py", "y")
     terminal.expect("The test fails, and says why: `AssertionError: cart`.")
-    _answer(terminal, "Read '.env'", "n no need")
+    _deny(terminal, "Read .env", "no need")
     terminal.expect("Then I do without it. Rejected by the user: no need")
     terminal.expect("refused: Command not allowed: rm")
-    _answer(terminal, "'git' 'push' '--force'", "y")
-    terminal.expect("Type yes to run it")
+    _answer(terminal, "Run git push --force origin main", "y")
+    terminal.expect("Type yes to allow it")
     terminal.type("yes\n")
     terminal.expect("You allowed it, and git failed: ")
-    _answer(terminal, "'python3' 'release.py'", "n nor this")
+    _deny(terminal, "Run python3 release.py", "nor this")
     terminal.expect("Then there is nothing to change behind your back. Rejected by the user: nor this")
     terminal.expect("Take 2 changes back? y or n")
-    terminal.expect("> ")
+    terminal.expect(PROMPT)
     terminal.type("n\n")
     terminal.expect("They stay.")
     assert terminal.wait() == 0
@@ -155,17 +160,15 @@ def test_changes_are_taken_back_only_at_a_yes(
     terminal = byleave.on_terminal("demo", "--quick", **here)
     terminal.expect("throw-away project: ")
     project = Path(terminal.expect("\n").strip())
-    _answer(terminal, "Write 'shop/cart.py'", "a")
-    terminal.expect("Type everything to allow it")
+    _answer(terminal, "Write shop/cart.py", "a")
+    terminal.expect("Type everything for 1 hour")
     terminal.type("everything\n")
-    _answer(terminal, "Read '.env'", "y")
+    _answer(terminal, "Read .env", "y")
     terminal.expect("STRIPE_SECRET_KEY=[masked")
-    _answer(terminal, "'git' 'push' '--force'", "n")
-    terminal.expect("Enter for no reason: ")
-    terminal.type("\n")
+    _deny(terminal, "Run git push --force origin main", "")
     terminal.expect("drifted: 'release.py' changed after it was shown")
     terminal.expect("Take 3 changes back? y or n")
-    terminal.expect("> ")
+    terminal.expect(PROMPT)
     assert "// 100" in (project / "shop" / "cart.py").read_text(encoding="utf-8")
     terminal.type("y\n")
     assert terminal.wait() == 0
@@ -197,8 +200,8 @@ def test_leaving_at_a_question_leaves_nothing_behind(
     byleave: Program, here: Environment, nothing_left: Callable[[], None], number: signal.Signals
 ) -> None:
     terminal = byleave.on_terminal("demo", "--quick", **here)
-    _answer(terminal, "Write 'shop/cart.py'", "y")
-    terminal.expect("Write 'shop/invoice.py'")
+    _answer(terminal, "Write shop/cart.py", "y")
+    terminal.expect("Write shop/invoice.py")
     terminal.expect(MENU)
     if number is signal.SIGINT:
         terminal.type("\x03")
@@ -220,8 +223,8 @@ def test_leaving_as_it_begins_and_by_the_end_of_input(
     assert terminal.wait() == 130
     nothing_left()
     terminal = byleave.on_terminal("demo", "--quick", **here)
-    terminal.expect("Write 'shop/cart.py'")
-    terminal.expect_question(MENU)
+    terminal.expect("Write shop/cart.py")
+    terminal.expect_question()
     terminal.type("\x04")
     assert terminal.wait() == 130
     nothing_left()
@@ -231,7 +234,7 @@ def test_closed_window_leaves_nothing_behind(
     byleave: Program, here: Environment, nothing_left: Callable[[], None]
 ) -> None:
     terminal = byleave.on_terminal("demo", "--quick", **here)
-    terminal.expect("Write 'shop/cart.py'")
+    terminal.expect("Write shop/cart.py")
     terminal.hang_up()
     nothing_left()
 

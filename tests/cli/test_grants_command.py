@@ -9,7 +9,7 @@ from byleave.cli.grants import _grant_lines
 from byleave.protocol.grants import Grant, GrantStatus
 from byleave.protocol.states import ApprovalScope
 
-from .conftest import OnTerminal, Site
+from .conftest import PROMPT, OnTerminal, Site
 
 pytestmark = pytest.mark.promise("G8", "L8")
 
@@ -19,48 +19,51 @@ RULE = '{"tool": "write_file", "paths": ["docs/**"]}'
 
 def give(terminal: OnTerminal, *, limit: str) -> None:
     """Answer the question on the screen with a grant for all below docs."""
-    terminal.expect_question("v to see all of it: ")
-    terminal.type("s\n")
-    said = terminal.expect("Type the number of one")
-    numbers = [line.split()[0] for line in said.splitlines() if f"{BELOW}." in line]
-    terminal.type(f"{numbers[0]}\n")
+    terminal.expect_question()
+    terminal.type("s")
+    said = terminal.expect("[b] back")
+    [number] = [line.lstrip("→ ").split()[0] for line in said.splitlines() if f"  {BELOW}." in line]
+    terminal.type(number)
+    terminal.expect("rule: write_file  docs/**")
     terminal.expect("It would have covered")
-    terminal.expect("Enter keeps the rule")
-    terminal.type("\n")
+    terminal.expect("[b] back")
+    terminal.type("t")
     terminal.expect("For how long?")
     terminal.type("30m\n")
+    terminal.expect("[b] back")
+    terminal.type("u")
     terminal.expect("How many times")
     terminal.type(limit)
-    terminal.expect("This would be allowed without asking:")
-    terminal.expect("rule: write_file  docs/**")
-    terminal.expect("Type yes to allow this")
-    terminal.type("yes\n")
-    terminal.expect(f"Allowed in this session from now on: {BELOW}")
+    terminal.expect("limits: for 30 minutes, ")
+    terminal.expect("[b] back")
+    terminal.type("\r")
+    terminal.expect(f"Allowed in this conversation from now on: {BELOW}")
     terminal.expect("`byleave grants`")
 
 
 def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Site) -> None:
     terminal = site.on_terminal("chat")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
     terminal.type("write docs/a.md: one\n")
     give(terminal, limit="5\n")
-    terminal.expect("← write_file: docs/a.md")
-    terminal.expect("\n> ")
+    terminal.expect("✓ Write docs/a.md")
+    terminal.expect(PROMPT)
     terminal.type("write docs/b.md: two\n")
-    terminal.expect("← write_file: docs/b.md, now 3 bytes (by grant grant_")
-    terminal.expect(f"({BELOW}))")
-    terminal.expect("\n> ")
+    terminal.expect("✓ Write docs/b.md · now 3 bytes")
+    terminal.expect("by grant grant_")
+    terminal.expect("text files below 'docs')")
+    terminal.expect(PROMPT)
     assert (site.workspace / "docs" / "b.md").read_text(encoding="utf-8") == "two"
 
     listed = site.here("grants")
     assert listed.returncode == 0
-    for told in (f"{BELOW}.", "used once, 4 left", "ends in 30 minutes", "in session "):
+    for told in (f"{BELOW}.", "used once, 4 left", "expires in 30 minutes", "in conversation "):
         assert told in listed.stdout
     assert "byleave grants revoke" in listed.stderr
     [grant] = site.json("grants", "--json")["grants"]
     history = site.here("history", "--session", grant["session_id"]).stdout
     assert f"docs/b.md  by grant {grant['id']} ({BELOW})" in history
-    assert "docs/a.md  by your answer" in history
+    assert "docs/a.md  approved by you" in history
 
     revoked = site.here("grants", "revoke", grant["id"])
     assert (revoked.returncode, revoked.stdout) == (0, f"Revoked: {BELOW}. ({grant['id']})\n")
@@ -72,10 +75,9 @@ def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Site) -> None
     assert "revoked 20" in site.here("grants", "--all").stdout
 
     terminal.type("write docs/c.md: three\n")
-    terminal.expect_question("v to see all of it: ")
-    terminal.type("n no more\n")
+    terminal.deny("no more")
     terminal.expect("Denied by you.")
-    terminal.expect("\n> ")
+    terminal.expect(PROMPT)
     assert not (site.workspace / "docs" / "c.md").exists()
     terminal.type("\x04")
     assert terminal.wait() == 0
@@ -95,7 +97,7 @@ def test_all_grants_in_force_are_revoked_at_once(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"status": GrantStatus.EXPIRED, "uses": 3}, "used 3 times, ended 2026-11-15 20:00"),
+        ({"status": GrantStatus.EXPIRED, "uses": 3}, "used 3 times, expired 2026-11-15 20:00"),
         ({"status": GrantStatus.USED_UP, "uses": 1, "max_uses": 1}, "used once, 0 left, used up"),
         ({"status": GrantStatus.REVOKED, "revoked_at": "2026-11-15T13:00:00.000Z"}, "revoked 2026-11-15 13:00"),
     ],
@@ -130,8 +132,8 @@ def test_rule_is_tried_out_before_it_is_given(site: Site) -> None:
     done = site.here("grants", "preview", RULE)
     assert done.returncode == 0
     assert f"{BELOW}." in done.stdout
-    assert re.search(r"It would have covered \d+ of your last \d+ calls, among them \d+ you refused", done.stdout)
-    assert "you refused: Write 'docs/preview.md'" in done.stdout
+    assert re.search(r"It would have covered \d+ of your last \d+ calls?, among them \d+ you refused", done.stdout)
+    assert "you denied: Write 'docs/preview.md'" in done.stdout
     wide = site.here("grants", "preview", '{"tool": "write_file", "paths": ["**"]}', "--project", site.project_id)
     assert "It may not be saved: " in wide.stdout
     assert site.json("grants", "preview", RULE, "--json")["problem"] is None

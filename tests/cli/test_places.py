@@ -46,6 +46,21 @@ def test_note_that_others_could_write_or_nobody_can_read_is_not_believed(home: P
         assert running_note(home) is None
 
 
+@pytest.mark.parametrize("named", ["http://127.0.0.1:1", "http://127.0.0.1:1/", "http://localhost:1"])
+def test_server_that_is_up_is_known_by_its_address_too(home: Path, named: str) -> None:
+    save_token(home, "kept.to.ken")
+    with leave_note(home, NOTE):
+        assert find_server(named) == KnownServer("http://127.0.0.1:1", "up.to.ken", home, UP)
+    assert find_server(named).token == "kept.to.ken"
+
+
+@pytest.mark.parametrize("named", ["https://127.0.0.1:1", "http://127.0.0.1:1/x", "http://127.0.0.2:1", "http://[::1"])
+def test_token_of_the_server_that_is_up_goes_to_no_other_address(home: Path, named: str) -> None:
+    save_token(home, "kept.to.ken")
+    with leave_note(home, NOTE):
+        assert find_server(named).token == "kept.to.ken"
+
+
 def test_named_server_goes_before_the_one_that_is_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_token(home, "kept.to.ken")
     with leave_note(home, NOTE):

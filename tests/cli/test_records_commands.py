@@ -51,12 +51,13 @@ def test_history_goes_on_page_by_page(told: Site) -> None:
 
 
 def test_approvals_are_listed_and_decided(site: Site) -> None:
-    assert "Nothing waits for you." in site.here("approvals").stderr
+    assert "All clear: nothing waits" in site.here("approvals").stderr
     kept, approval_id = site.waiting("listed.md")
     listed = site.here("approvals")
     assert f"MEDIUM {approval_id}" in listed.stdout
     assert "listed.md" in listed.stdout
-    assert "left" in listed.stdout
+    assert "expires in " in listed.stdout
+    assert "Create listed.md\n  medium risk · no network · new file" in listed.stdout
     assert [each["id"] for each in site.json("approvals", "--json")["approvals"]] == [approval_id]
     done = site.here("approvals", "approve", approval_id)
     assert done.returncode == 0

@@ -5,16 +5,16 @@ from typing import TypedDict
 
 import pytest
 
-from byleave.cli.chat import (
+from byleave.cli.history import execution_line
+from byleave.cli.screen import call_summary, changed_files
+from byleave.cli.transcript import (
     JsonTranscript,
-    TerminalTranscript,
+    PlainTranscript,
     failure_summary,
     output_lines,
     result_summary,
     weaker_isolation,
 )
-from byleave.cli.history import execution_line
-from byleave.cli.screen import call_summary, changed_files
 from byleave.protocol.events import (
     ApprovalRequested,
     ChatError,
@@ -58,7 +58,7 @@ def finished(name: str, result: JsonObject | None, **more: object) -> ToolFinish
 
 
 def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = TerminalTranscript(can_ask=True)
+    transcript = PlainTranscript()
     for piece in ("It is ", "1.2.3"):
         transcript.show(ChatText(**IN_RUN, text=piece))
     transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="It is 1.2.3"))
@@ -68,7 +68,7 @@ def test_text_is_streamed_once_and_the_whole_message_not_repeated(capsys: pytest
 
 
 def test_text_around_calls_is_not_repeated_either(capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = TerminalTranscript(can_ask=True)
+    transcript = PlainTranscript()
     transcript.show(ChatText(**IN_RUN, text="First."))
     transcript.show(finished("read_file", {"size": 3}))
     transcript.show(ChatText(**IN_RUN, text="\n\nThen."))
@@ -78,7 +78,7 @@ def test_text_around_calls_is_not_repeated_either(capsys: pytest.CaptureFixture[
 
 
 def test_message_that_was_not_streamed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = TerminalTranscript(can_ask=True)
+    transcript = PlainTranscript()
     transcript.show(ChatText(**IN_RUN, text="First."))
     transcript.show(ChatMessage(**IN_RUN, message_id="m", role="agent", content="Second."))
     transcript.end_turn()
@@ -86,7 +86,7 @@ def test_message_that_was_not_streamed_is_told(capsys: pytest.CaptureFixture[str
 
 
 def test_usage_is_told_once_at_the_end_of_a_turn(capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = TerminalTranscript(can_ask=True)
+    transcript = PlainTranscript()
     for requests in (1, 2):
         transcript.show(RunUsage(**IN_RUN, requests=requests, input_tokens=1200 * requests, output_tokens=80))
     transcript.show(ChatText(**IN_RUN, text="Done."))
@@ -99,7 +99,7 @@ def test_usage_is_told_once_at_the_end_of_a_turn(capsys: pytest.CaptureFixture[s
 
 def test_nothing_from_elsewhere_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     bad = "\x1b[2J\u202e\x07"
-    transcript = TerminalTranscript(can_ask=False)
+    transcript = PlainTranscript()
     transcript.show(ChatText(**IN_RUN, text=bad))
     transcript.show(
         ToolStarted(**IN_RUN, tool_id="e", tool_name=bad, tool_params={"path": bad}, risk_level=RiskLevel.LOW)
@@ -142,7 +142,7 @@ def test_nothing_from_elsewhere_moves_the_cursor(capsys: pytest.CaptureFixture[s
 
 
 def test_output_that_was_streamed_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = TerminalTranscript(can_ask=True)
+    transcript = PlainTranscript()
     transcript.show(
         ToolOutput(
             timestamp=IN_RUN["timestamp"],
@@ -220,7 +220,7 @@ def test_a_call_that_did_not_complete_is_told_by_its_outcome(
 def test_what_a_stopped_command_printed_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kept = {"exit_code": None, "stdout": "before the stop\n", "stderr": ""}
     told = {"status": ExecutionStatus.FAILED, "error": "It was called off.", "error_type": ErrorType.CANCELLED}
-    TerminalTranscript(can_ask=True).show(finished("execute_command", kept, **told))
+    PlainTranscript().show(finished("execute_command", kept, **told))
     assert "before the stop" in capsys.readouterr().err
 
 
@@ -240,7 +240,7 @@ def test_what_a_command_changed_is_told_with_each_warning(capsys: pytest.Capture
         "isolation": FULL,
     }
     for status in (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED):
-        TerminalTranscript(can_ask=True).show(finished("execute_command", result, status=status, error="late"))
+        PlainTranscript().show(finished("execute_command", result, status=status, error="late"))
         said = capsys.readouterr().err.splitlines()[1:]
         assert said == [
             r"  changed 3 files: package.json, 'a, b' (created), 'old\x1b[2J' (deleted)",
@@ -251,7 +251,7 @@ def test_what_a_command_changed_is_told_with_each_warning(capsys: pytest.Capture
 
 def test_warning_of_a_write_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     result = {"path": "a.md", "size": 2, "warnings": ["It cannot be undone."]}
-    TerminalTranscript(can_ask=True).show(finished("write_file", result))
+    PlainTranscript().show(finished("write_file", result))
     assert capsys.readouterr().err == "← write_file: a.md, now 2 bytes\n  warning: It cannot be undone.\n"
 
 

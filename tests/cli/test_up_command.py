@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FreePort, Program
+from .conftest import PROMPT, FreePort, Program
 
 pytestmark = pytest.mark.promise("L1")
 
@@ -64,17 +64,18 @@ def test_chat_goes_on_in_the_terminal_with_approvals_inline(
     byleave: Program, workspace: Path, free_port: FreePort
 ) -> None:
     terminal = byleave.on_terminal("up", str(workspace), "--port", str(free_port()))
-    terminal.expect("Ctrl-D leaves.\n> ")
+    terminal.expect(f"Ctrl-D leaves.{PROMPT}")
     terminal.type("read package.json and tell me the version\n")
     terminal.expect("1.2.3")
-    terminal.expect("> ")
+    terminal.expect(PROMPT)
     terminal.type("write notes.md: hello\n")
-    terminal.expect("MEDIUM write_file")
-    terminal.expect_question("Type y to allow once")
-    terminal.type("y\n")
-    terminal.expect("← write_file: notes.md, now 5 bytes")
-    terminal.expect("> ")
+    assert "Create notes.md\n  medium risk" in terminal.expect_question()
+    terminal.type("y")
+    terminal.expect("✓ Write notes.md · now 5 bytes")
+    terminal.expect(PROMPT)
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"
+    terminal.type("\x03")
+    terminal.expect("Ctrl-C again leaves")
     terminal.type("\x03")
     assert terminal.wait() == 0
     assert "Stopped." in terminal.seen
@@ -94,7 +95,7 @@ def test_window_that_is_closed_ends_it_in_order(
     byleave: Program, workspace: Path, free_port: FreePort, options: tuple[str, ...]
 ) -> None:
     terminal = byleave.on_terminal("up", str(workspace), *options, "--port", str(free_port()))
-    terminal.expect("project    " if options else "Ctrl-D leaves.\n> ")
+    terminal.expect("project    " if options else f"Ctrl-D leaves.{PROMPT}")
     terminal.hang_up()  # with which code it leaves is seen by nobody
     assert "There is no token for" in byleave.here("history").stderr, "it still says that it is up"
     assert not list(byleave.home.glob("*.db-wal")), "the record was not closed"

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -13,12 +14,12 @@ import structlog
 from rich.console import Console
 from typer.testing import CliRunner
 
-from byleave.cli.chat import TerminalTranscript
 from byleave.cli.main import app
 from byleave.cli.process import set_up_logging
 from byleave.cli.screen import shortened, shown
+from byleave.cli.transcript import PlainTranscript
 from byleave.client.approvals import Question
-from byleave.client.prompts import TerminalPrompt
+from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.gate import Gate, describe, shown_params
 from byleave.gate.text.characters import hidden_in_prose
 from byleave.gate.text.render import full_text
@@ -47,6 +48,10 @@ TRICKS = {
     "separators": "\u2028\u2029",
 }
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
+
+
+CODES = re.compile(r"\x1b\[\?2004[hl]|\r\x1b\[J")
+"""What the prompt itself writes: how pasted text is told apart, and the menu taken away."""
 
 
 def assert_plain(text: str) -> None:
@@ -98,7 +103,8 @@ def test_texts_show_what_they_hold(trick: str) -> None:
 async def test_prompt_on_a_terminal_shows_what_it_holds(trick: str) -> None:
     person, program = os.openpty()
     screen = io.StringIO()
-    prompt = TerminalPrompt(program, Console(file=screen, markup=False, emoji=False, highlight=False, width=80))
+    typed = os.fdopen(os.dup(program), "r")
+    prompt = TerminalPrompt(typed, Console(file=screen, markup=False, emoji=False, highlight=False, width=80), 0.01)
     loop = asyncio.get_running_loop()
     question = Question(event=everything(trick), closed=loop.create_future(), until=loop.time() + 60)
     try:
@@ -109,14 +115,15 @@ async def test_prompt_on_a_terminal_shows_what_it_holds(trick: str) -> None:
         question.closed.set_result(f"Answered elsewhere{trick}.")
         assert await asking is None
     finally:
+        typed.close()
         os.close(person)
         os.close(program)
-    assert_plain(screen.getvalue())
+    assert_plain(CODES.sub("", screen.getvalue()))
 
 
 @pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS.keys())
 def test_transcript_shows_what_it_holds(trick: str, capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = TerminalTranscript(can_ask=False)
+    transcript = PlainTranscript()
     common: dict[str, str | None] = {"tool_id": "exec_1", "session_id": "s", "run_id": None}
     params = {"command": trick, "args": [trick]}
     transcript.show(_event(ToolStarted, tool_name=f"x{trick}", tool_params=params, risk_level=RiskLevel.LOW, **common))

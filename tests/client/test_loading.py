@@ -12,6 +12,7 @@ HEAVY = (
     "mcp",
     "openai",
     "opentelemetry",
+    "prompt_toolkit",
     "pydantic_ai",
     "pygments",
     "rich",
@@ -39,7 +40,7 @@ def test_a_whole_client_without_a_terminal_loads_no_framework_and_nothing_that_d
 import importlib, pkgutil
 import byleave.client as client
 for module in pkgutil.iter_modules(client.__path__):
-    if module.name != "prompts":
+    if module.name != "terminal":
         importlib.import_module(f"byleave.client.{module.name}")
 assert client.ToolHandler.__name__ in client.__all__
 assert not hasattr(client, "nothing")

@@ -4,21 +4,19 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
-import termios
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import TypedDict, Unpack
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
-from byleave.client import prompts as prompts_module
 from byleave.client.approvals import Answer, Question
-from byleave.client.prompts import TerminalPrompt
-from byleave.gate.text.render import file_lines
+from byleave.client.terminal import prompt as prompt_module
+from byleave.client.terminal.differences import unified
+from byleave.client.terminal.prompt import TerminalPrompt
+from byleave.client.terminal.question import detail_rows, head_lines, question_lines
+from byleave.gate.text.render import file_lines, full_text
 from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.errors import UnreachableError
@@ -27,14 +25,21 @@ from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule,
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
 from byleave.protocol.wire import now
+from harness.json_values import JsonObject
 
 from .conftest import MakeRequest
 
-MENU = "v to see all of it: "
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+MENU = "expires in "
+"""The end of the menu."""
+PRESS = prompt_module.PRESS
+WHY = "Enter for no reason:"
+RULE = "[b] back"
+"""The end of the menu below a rule."""
+DENY = ((MENU, "n"), (WHY, "no\n"))
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 OURS = re.compile(
-    r"$|MEDIUM write_file$|  [a-z ]+:( |$)|Type |Allow similar calls|  1  |     at most: |Your answer was not taken: |"
-    r".*v to see all of it: "
+    r"$|(Write|Create) a\.txt|  medium risk|  [a-z ]+:( |$)|Allow similar calls|→ 1  |Your answer was not taken: |"
+    r"Press one |\[y\] |\[Enter\] |  \[…"
 )
 THIS = Suggestion(rule=GrantRule(tool="write_file", paths=("src/a.md",)), text="Write 'src/a.md'.", widest="It alone.")
 SRC = Suggestion(
@@ -80,6 +85,7 @@ class Fetches(TypedDict, total=False):
     preview: Callable[[GrantRule], Awaitable[GrantPreview]]
     whole: Callable[[bool], Awaitable[str]]
     change: Callable[[], Awaitable[WriteChange]]
+    position: Callable[[], tuple[int, int]]
 
 
 class Terminal:
@@ -89,8 +95,12 @@ class Terminal:
         self.person, self.program = os.openpty()
         os.set_blocking(self.person, False)
         self.output = os.fdopen(os.dup(self.program), "w")
-        console = Console(file=self.output, markup=False, emoji=False, highlight=False, force_terminal=True, width=80)
-        self.prompt = TerminalPrompt(self.program, console)
+        self.input = os.fdopen(os.dup(self.program), "r")
+        console = Console(
+            file=self.output, markup=False, emoji=False, highlight=False, force_terminal=True, width=80, height=30
+        )
+        # A menu that is drawn again would be taken for the next one.
+        self.prompt = TerminalPrompt(self.input, console, quiet_seconds=0.02, tick_seconds=1000)
         self.screen = ""
         self.read_to = 0
 
@@ -106,22 +116,23 @@ class Terminal:
         return self.screen
 
     async def until(self, text: str, times: int = 1) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(4):
             while self.look().count(text) < times:
                 await asyncio.sleep(0.005)
 
     async def expect(self, text: str) -> str:
         """Wait until this appears after what was expected before; what was said up to it, without colour."""
-        async with asyncio.timeout(10):
-            while text not in COLOUR.sub("", self.look())[self.read_to :]:
+        async with asyncio.timeout(4):
+            while text not in CODES.sub("", self.look())[self.read_to :]:
                 await asyncio.sleep(0.005)
-        seen = COLOUR.sub("", self.screen)
+        seen = CODES.sub("", self.screen)
         end = seen.index(text, self.read_to) + len(text)
         said, self.read_to = seen[self.read_to : end], end
         return said
 
     def close(self) -> None:
         self.output.close()
+        self.input.close()
         for descriptor in (self.person, self.program):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -145,7 +156,7 @@ async def answer(terminal: Terminal, event: ApprovalRequested, *typed: str) -> A
     for text in typed:
         await terminal.expect(MENU)
         terminal.type(text)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(4):
         return await asking
 
 
@@ -155,78 +166,104 @@ async def walk(terminal: Terminal, asked: Question, *steps: tuple[str, str]) -> 
     for words, text in steps:
         await terminal.expect(words)
         terminal.type(text)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(4):
         return await asking
 
 
 @pytest.mark.promise("L4")
 async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, request_event: MakeRequest) -> None:
-    asked = await answer(terminal, request_event(), "y\n")
+    asked = await answer(terminal, request_event(), "y")
     assert asked == Answer(allow=True)
-    for part in ("MEDIUM", "write_file", "Write 3 bytes to 'a.txt'", "Writes a text file.", "5:00", "network: none"):
-        assert part in terminal.look()
-    await answer(terminal, request_event(network=True, agent_id=None), "y\n")
-    assert "it may use the network" in terminal.look()
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("y\n", Answer(allow=True)),
-        ("allow\n", Answer(allow=True)),
-        (" yes \n", Answer(allow=True)),
-        ("n use another file\n", Answer(allow=False, reason="use another file")),
-        ("deny use another file\n", Answer(allow=False, reason="use another file")),
-    ],
-)
-async def test_medium_takes_short_answers(
-    terminal: Terminal, request_event: MakeRequest, typed: str, expected: Answer
-) -> None:
-    assert await answer(terminal, request_event(), typed) == expected
+    seen = CODES.sub("", terminal.look())
+    for part in ("Write a.txt", "medium risk · no network", "why: Writes a text file.", "expires in 5:00"):
+        assert part in seen
+    await answer(terminal, request_event(network=True, agent_id=None), "y")
+    assert "medium risk · network" in CODES.sub("", terminal.look())
 
 
 @pytest.mark.parametrize(("typed", "reason"), [("\n", None), ("not here\n", "not here")])
-async def test_a_bare_no_is_asked_for_its_reason(
+async def test_a_no_is_asked_for_its_reason(
     terminal: Terminal, request_event: MakeRequest, typed: str, reason: str | None
 ) -> None:
-    told = await walk(terminal, question(request_event()), (MENU, "n\n"), ("Enter for no reason: ", typed))
+    told = await walk(terminal, question(request_event()), (MENU, "n"), (WHY, typed))
     assert told == Answer(allow=False, reason=reason)
+
+
+async def test_it_says_which_of_how_many_it_is_and_the_time_that_is_left(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    terminal.prompt.screen._tick_seconds = 0.01
+    asked = question(request_event(), seconds=65, position=lambda: (1, 2))
+    asking = asyncio.create_task(terminal.prompt.ask(asked))
+    await terminal.expect("1 of 2 · expires in 1:05")
+    await terminal.expect("expires in 1:04")
+    terminal.type("y")
+    assert await asking == Answer(allow=True)
 
 
 @pytest.mark.promise("A")
 async def test_high_takes_a_second_step(terminal: Terminal, request_event: MakeRequest) -> None:
     event = request_event(risk_level=RiskLevel.HIGH, suggestions=[SRC])
-    step = "Type yes to run it all the same"
+    step = "anything else goes back:"
     told = await walk(
         terminal,
         question(event),
-        (MENU, "y\n"),
+        (MENU, "y"),
         (step, "y\n"),
-        (MENU, "yes\n"),
+        (MENU, "y"),
         (step, "YES\n"),
-        (MENU, "s\n"),
-        ("asks every time", ""),
-        (MENU, "y\n"),
+        (MENU, "s"),
+        (PRESS, ""),
+        (MENU, "y"),
         (step, "yes\n"),
     )
     assert told == Answer(allow=True)
-    assert "s to allow similar" not in terminal.look(), "no class is offered from HIGH"
+    assert "similar" not in terminal.look(), "no class is offered from HIGH"
 
 
 @pytest.mark.promise("A")
-async def test_two_lines_typed_at_once_do_not_take_two_steps(terminal: Terminal, request_event: MakeRequest) -> None:
+async def test_what_is_typed_at_once_does_not_take_two_steps(terminal: Terminal, request_event: MakeRequest) -> None:
     event = request_event(risk_level=RiskLevel.HIGH)
-    step = "anything else goes back: "
-    told = await walk(terminal, question(event), (MENU, "y\nyes\n"), (step, "\n"), (MENU, "n no\n"))
+    step = "anything else goes back:"
+    told = await walk(terminal, question(event), (MENU, "yyes\n"), (PRESS, ""), (MENU, "y"), (step, "\n"), *DENY)
+    assert told == Answer(allow=False, reason="no")
+
+
+@pytest.mark.promise("A")
+async def test_enter_typed_with_s_does_not_take_its_defaults(terminal: Terminal, request_event: MakeRequest) -> None:
+    event = request_event(suggestions=[SRC])
+    told = await walk(terminal, question(event), (MENU, "s\n"), (PRESS, ""), (MENU, "s"), (RULE, "b"), *DENY)
     assert told == Answer(allow=False, reason="no")
 
 
 @pytest.mark.promise("A")
 @pytest.mark.parametrize(
-    "garbage", ["\n", "   \n", "Y\n", "yy\n", "allow it\n", "y y\n", "\x1b[Ay\n", "al\u200blow\n", "s\n", "a a\n"]
+    "garbage",
+    [
+        *("\n", "   ", "Y", "N", "yes\n", "why", "\x1b[A", "\x1bOP", "\x1by", "\u200b", "s", "m"),
+        *("\x1b[200~y\x1b[201~", "\x1b[200~yes\ny\x1b[201~"),
+    ],
+    ids=ascii,
 )
 async def test_anything_else_is_no_answer(terminal: Terminal, request_event: MakeRequest, garbage: str) -> None:
-    assert await answer(terminal, request_event(), garbage, "n no\n") == Answer(allow=False, reason="no")
+    told = await walk(terminal, question(request_event()), (MENU, garbage), (PRESS, ""), *DENY)
+    assert told == Answer(allow=False, reason="no")
+
+
+@pytest.mark.promise("A")
+async def test_no_letter_of_a_word_is_an_answer(terminal: Terminal, request_event: MakeRequest) -> None:
+    terminal.prompt.keyboard._quiet_seconds = 0.3
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
+    await terminal.expect(MENU)
+    for key in "why":
+        terminal.type(key)
+        for _ in range(10):
+            await asyncio.sleep(0)
+    await terminal.expect(PRESS)
+    await terminal.expect(MENU)
+    assert not asking.done()
+    terminal.type("y")
+    assert await asking == Answer(allow=True)
 
 
 @pytest.mark.promise("A")
@@ -241,32 +278,54 @@ async def test_a_terminal_that_went_away_is_no_answer(terminal: Terminal, reques
     await terminal.expect(MENU)
     os.close(terminal.person)
     # What is printed then goes nowhere, which is not this test's matter.
-    terminal.prompt._console = Console(quiet=True)
-    async with asyncio.timeout(10):
+    terminal.prompt.screen.console = Console(quiet=True)
+    async with asyncio.timeout(4):
         assert await asking is None
 
 
 @pytest.mark.promise("A")
-@pytest.mark.parametrize("early", ["y\n", "y\ny\n", "y"])
+@pytest.mark.parametrize("early", ["y\n", "yy", "y"])
 async def test_what_was_typed_before_the_question_appeared_is_thrown_away(
     terminal: Terminal, request_event: MakeRequest, early: str
 ) -> None:
     terminal.type(early)
-    assert await answer(terminal, request_event(), "n too early\n") == Answer(allow=False, reason="too early")
+    told = await walk(terminal, question(request_event()), *DENY)
+    assert told == Answer(allow=False, reason="no")
+
+
+@pytest.mark.promise("A")
+async def test_whoever_types_on_while_the_question_appears_does_not_answer_it(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    terminal.prompt.keyboard._quiet_seconds = 0.2
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
+    await terminal.expect("why: ")
+    for key in "may":
+        terminal.type(key)
+        await asyncio.sleep(0)
+    await terminal.expect(MENU)
+    assert not asking.done()
+    assert terminal.prompt.typed == "may"
+    terminal.type("y")
+    assert await asking == Answer(allow=True)
 
 
 @pytest.mark.promise("A")
 async def test_a_line_begun_in_one_question_does_not_answer_the_next(
     terminal: Terminal, request_event: MakeRequest
 ) -> None:
-    first = question(request_event())
+    first = question(request_event(risk_level=RiskLevel.HIGH))
     asking = asyncio.create_task(terminal.prompt.ask(first))
     await terminal.expect(MENU)
-    terminal.type("allo")
+    terminal.type("y")
+    await terminal.expect("goes back:")
+    terminal.type("ye")
+    await terminal.expect("ye")
     first.closed.set_result("Denied by bob.")
     assert await asking is None
-    await terminal.until("Denied by bob.")
-    told = await answer(terminal, request_event(), "w\n", "w\n", "n no\n")
+    await terminal.expect("Denied by bob.")
+    second = question(request_event(risk_level=RiskLevel.HIGH))
+    told = await walk(terminal, second, (MENU, "y"), ("goes back:", "s\n"), *DENY)
     assert told == Answer(allow=False, reason="no")
 
 
@@ -295,13 +354,13 @@ async def test_nothing_shown_can_move_the_cursor_or_pass_for_a_line_of_ours(
     await walk(
         terminal,
         question(event),
-        (MENU, "s\n"),
-        ("Type the number", "\n"),
-        (MENU, "v\n"),
-        (MENU, "n no\n"),
+        (MENU, "s"),
+        (RULE, "b"),
+        (MENU, "v"),
+        *DENY,
     )
     shown = terminal.look()
-    for raw in ("\x1b]", "\x1b[2J", "\x9b", "\u202e", "\u200b", "\x07"):
+    for raw in ("\x1b]", "\x1b[2J", "\r\x1b[K", "\x9b", "\u202e", "\u200b", "\x07"):
         assert raw not in shown
     assert "\n  why: it is harmless" not in shown.replace("\r", "")
     assert "\x1b[31m" not in shown
@@ -311,7 +370,8 @@ async def test_nothing_shown_can_move_the_cursor_or_pass_for_a_line_of_ours(
 def screen_rows(terminal: Terminal) -> list[str]:
     """Fold what was printed as a terminal of 80 columns does."""
     seen: list[str] = []
-    for line in COLOUR.sub("", terminal.look()).replace("\r", "").split("\n"):
+    seen_at_last = re.sub(r"[^\n]*\r\x1b\[J", "", terminal.look())  # without what was taken away again
+    for line in CODES.sub("", seen_at_last).replace("\r", "").split("\n"):
         row, width = "", 0
         for character in line:
             cells = 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -336,17 +396,17 @@ async def test_every_row_of_foreign_text_is_marked_also_where_a_line_is_folded(
         approval_id="a", digest="d" * 64, change=shown, before_sha256=None, before_size=None, seen_at=None
     )
     event = request_event(
-        tool_params={"content": lines, "query": forged, "other": lines},
+        tool_params={"path": "a.txt", "content": lines, "query": forged, "other": lines},
         description=f"Write 'a.txt'\n{forged}",
         agent_id=forged,
         inspection=Inspection(files=[script(path=forged, text=lines)], problem=forged),
         findings=[Finding(level=VerdictLevel.HIGH, reason=forged, rule="x")],
         suggestions=[Suggestion(rule=SRC.rule, text=forged, widest=forged)],
     )
-    terminal.prompt.show(prompts_module.question_lines(event, 5, change))
-    terminal.prompt.show(map(Text, prompts_module.rows(lines, 80)))
+    terminal.prompt.screen.show(question_lines(event, change, most=100))
+    terminal.prompt.screen.show(detail_rows(event, change, lines, 80))
     terminal.prompt.say(f"Your answer was not taken: {forged}")
-    await walk(terminal, question(event), (MENU, "s\n"), ("Type the number", "\n"), (MENU, "n no\n"))
+    await walk(terminal, question(event), (MENU, "s"), (RULE, "b"), (MENU, "y"))
     rows = screen_rows(terminal)
     assert [row for row in rows if not row.startswith("  |") and not OURS.match(row)] == []
     assert "".join(row.removeprefix("  |>").removeprefix("  | ") for row in rows).count("MEDIUM write_file") > 50
@@ -361,46 +421,28 @@ async def test_a_sentence_is_said_safely(terminal: Terminal) -> None:
 async def test_the_loop_goes_on_while_a_person_thinks(terminal: Terminal, request_event: MakeRequest) -> None:
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
     await terminal.expect(MENU)
-    terminal.type("al")
     for _ in range(10):
         await asyncio.sleep(0)
     assert not asking.done()
-    terminal.type("low\n")
+    terminal.type("y")
     assert await asking == Answer(allow=True)
 
 
-async def test_a_prompt_needs_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(os.devnull) as nothing, os.fdopen(os.dup(terminal.program), "r") as tty:
-        monkeypatch.setattr(sys, "stdin", nothing)
-        assert TerminalPrompt.here() is None
-        monkeypatch.setattr(sys, "stdin", tty)
-        monkeypatch.setattr(sys, "stderr", tty)
-        assert isinstance(TerminalPrompt.here(), TerminalPrompt)
-
-
-async def test_input_that_is_no_terminal_is_read_too(request_event: MakeRequest) -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    try:
-        prompt = TerminalPrompt(reading, Console(quiet=True))
-        prompt._readable()
-        asking = asyncio.create_task(prompt.ask(question(request_event())))
-        await asyncio.sleep(0)
-        os.write(writing, b"n no\n")
-        assert await asking == Answer(allow=False, reason="no")
-        with pytest.raises(termios.error):
-            termios.tcflush(reading, termios.TCIFLUSH)
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
-async def test_input_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    prompt = TerminalPrompt(descriptor, Console(quiet=True))
-    prompt._readable()
-    os.close(descriptor)
-    assert prompt._lines.get_nowait() is None
+async def test_what_is_said_meanwhile_appears_above_the_menu_and_above_a_line(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    asking = asyncio.create_task(terminal.prompt.ask(question(request_event())))
+    await terminal.expect(MENU)
+    terminal.prompt.say("The server is back.")
+    assert "The server is back." in await terminal.expect(MENU)
+    terminal.type("n")
+    await terminal.expect(WHY)
+    terminal.type("bec")
+    await terminal.expect("bec")
+    terminal.prompt.say("It left again.")
+    assert "It left again." in await terminal.expect(f"{WHY} bec")
+    terminal.type("ause\n")
+    assert await asking == Answer(allow=False, reason="because")
 
 
 # Answers that reach further
@@ -411,54 +453,71 @@ async def test_similar_calls_are_allowed_by_the_rule_that_was_shown(
     terminal: Terminal, request_event: MakeRequest
 ) -> None:
     asked = question(request_event(suggestions=[THIS, SRC]), preview=previewing())
-    asking = asyncio.create_task(
-        walk(
-            terminal,
-            asked,
-            (MENU, "s\n"),
-            ("Type the number of one", "2\n"),
-            ("Enter keeps the rule", "\n"),
-            ("For how long?", "30m\n"),
-            ("How many times", "5\n"),
-        )
+    steps = (
+        (MENU, "s"),
+        (RULE, "2"),
+        (RULE, "t"),
+        ("For how long?", "30m\n"),
+        (RULE, "u"),
+        ("How many times", "5\n"),
     )
-    await terminal.until("Type yes to allow this")
-    said = COLOUR.sub("", terminal.look())
-    for told in ("src/**", "text files below 'src'", "covered 3 of your last 9", "you refused: Write 'src/x.md'"):
+    asking = asyncio.create_task(walk(terminal, asked, *steps, (RULE, "")))
+    while "at most 5 times" not in (said := CODES.sub("", terminal.look())) or not said.endswith(RULE):
+        await asyncio.sleep(0.005)
+    for told in ("src/**", "text files below 'src'", "covered 3 of your last 9", "you denied: Write 'src/x.md'"):
         assert told in said
-    last = said[said.index("This would be allowed without asking:") :]
+    last = said[said.rindex("Allow similar calls") :]
+    assert "→ 2  Write below 'src'." in last
     assert "rule: write_file  src/**" in last, "the exact rule once more"
-    assert "for 30 minutes, at most 5 times, in this session only" in last
-    terminal.type("yes\n")
+    assert "limits: for 30 minutes, at most 5 times, in this conversation only" in last
+    terminal.type("\r")
     terms = GrantTerms(rule=SRC.rule, expires_in_seconds=1800, max_uses=5)
     assert await asking == Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
 
 
 @pytest.mark.promise("G8")
+async def test_one_enter_takes_the_narrowest_rule_with_its_usual_limits(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    asked = question(request_event(suggestions=[THIS, SRC]), preview=previewing())
+    told = await walk(terminal, asked, (MENU, "s"), ("for 8 hours, any number of times", ""), (RULE, "\r"))
+    terms = GrantTerms(rule=THIS.rule, expires_in_seconds=8 * 3600)
+    assert told == Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
+
+
+CLEAR = "\x01\x0b"
+"""To the beginning of the line, and away with the rest."""
+
+
+@pytest.mark.promise("G8")
 async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal, request_event: MakeRequest) -> None:
-    edit = "Enter keeps the rule"
+    edit = "path patterns):"
     told = await walk(
         terminal,
         question(request_event(suggestions=[SRC])),
-        (MENU, "s\n"),
-        ("Type the number of one", "1\n"),
-        (edit, "**\n"),
+        (MENU, "s"),
+        (RULE, "e"),
+        (f"{edit} src/**", f"{CLEAR}**\n"),
         ("covers the whole workspace", ""),
-        (edit, "\n"),
+        (RULE, "\r"),
+        (PRESS, ""),
+        (RULE, "e"),
+        (edit, f"{CLEAR}\n"),
         ("needs at least one word", ""),
         (edit, "'src\n"),
         ("quotation mark is not closed", ""),
-        (edit, "src/a/*.md docs/*.md\n"),
-        (edit, "\n"),
+        (f"{edit} 'src", f"{CLEAR}src/a/*.md docs/*.md\n"),
+        (RULE, "t"),
         ("For how long?", "soon\n"),
         ("is no time", ""),
         ("For how long?", "25h\n"),
         ("24 hours", ""),
         ("For how long?", "\n"),
+        (RULE, "u"),
         ("How many times", "0\n"),
         ("is no number", ""),
         ("How many times", "\n"),
-        ("Type yes to allow this", "yes\n"),
+        (RULE, "\r"),
     )
     assert told is not None
     assert told.terms == GrantTerms(
@@ -468,20 +527,22 @@ async def test_a_rule_may_be_narrowed_but_not_made_too_broad(terminal: Terminal,
 
 @pytest.mark.promise("G8")
 async def test_every_step_of_a_grant_leads_back_to_the_question(terminal: Terminal, request_event: MakeRequest) -> None:
-    first = (MENU, "s\n")
+    first = (MENU, "s")
     told = await walk(
         terminal,
         question(request_event(suggestions=[WEB])),
         first,
-        ("Type the number of one", "9\n"),
+        (RULE, "b"),
         first,
-        ("Type the number of one", "1\n"),
-        ("For how long?", "\n"),
-        ("How many times", "\n"),
-        ("Type yes to allow this", "y\n"),
-        (MENU, "n no\n"),
+        (RULE, "9"),
+        (PRESS, ""),
+        (RULE, "e"),
+        (PRESS, ""),
+        (RULE, "\x1b"),
+        *DENY,
     )
     assert told == Answer(allow=False, reason="no")
+    assert "edit rule" not in terminal.look(), "a rule without words or paths"
 
 
 @pytest.mark.promise("G8")
@@ -492,31 +553,28 @@ async def test_a_grant_needs_no_preview_to_be_given(terminal: Terminal, request_
     told = await walk(
         terminal,
         question(request_event(suggestions=[WEB]), preview=unreachable),
-        (MENU, "s\n"),
-        ("Type the number of one", "1\n"),
+        (MENU, "s"),
         ("cannot say what it would have covered", ""),
-        ("For how long?", "\n"),
-        ("How many times", "\n"),
-        ("Type yes to allow this", "yes\n"),
+        (RULE, "\r"),
     )
     assert told is not None
     assert told.scope is ApprovalScope.CLASS
 
 
 @pytest.mark.promise("G8")
-async def test_what_the_server_would_not_save_is_not_asked_for(terminal: Terminal, request_event: MakeRequest) -> None:
-    edit = "Enter keeps the rule"
+async def test_what_the_server_would_not_save_cannot_be_allowed(terminal: Terminal, request_event: MakeRequest) -> None:
     told = await walk(
         terminal,
         question(request_event(suggestions=[SRC]), preview=previewing("The organisation forbids it.")),
-        (MENU, "s\n"),
-        ("Type the number of one", "1\n"),
+        (MENU, "s"),
         ("The organisation forbids it.", ""),
-        (edit, "\n"),
-        ("needs at least one word", ""),
-        (edit, "\x04"),
+        (RULE, "\r"),
+        (PRESS, ""),
+        (RULE, "b"),
+        *DENY,
     )
-    assert told is None
+    assert told == Answer(allow=False, reason="no")
+    assert "[Enter]" not in terminal.look()
 
 
 @pytest.mark.promise("G8")
@@ -530,14 +588,15 @@ async def test_everything_takes_that_word_after_the_warning(
     step = "Type everything"
     for refused in ("y\n", "yes\n", "\n", "Everything\n", "everything soon\n"):
         await terminal.expect(MENU)
-        terminal.type("a\n")
-        assert EVERYTHING_WARNING in (await terminal.expect(step)).replace("\r\n", "")
-        await terminal.expect("goes back: ")
+        terminal.type("a")
+        said = (await terminal.expect(step)).replace("\r\n  |>", "")
+        assert EVERYTHING_WARNING in said
+        await terminal.expect("goes back:")
         terminal.type(refused)
     await terminal.expect(MENU)
-    terminal.type("a\n")
+    terminal.type("a")
     await terminal.expect(step)
-    await terminal.expect("goes back: ")
+    await terminal.expect("goes back:")
     terminal.type(typed)
     terms = GrantTerms(expires_in_seconds=seconds, warned=True)
     assert await asking == Answer(allow=True, scope=ApprovalScope.SESSION, terms=terms)
@@ -555,8 +614,9 @@ async def test_everything_takes_that_word_after_the_warning(
 async def test_no_class_is_offered_where_none_can_be_given(
     terminal: Terminal, request_event: MakeRequest, changes: dict[str, object]
 ) -> None:
-    await answer(terminal, request_event("approval_1", **({"suggestions": [SRC]} | changes)), "s\n", "n no\n")
-    assert "s to allow similar" not in terminal.look()
+    event = request_event("approval_1", **({"suggestions": [SRC]} | changes))
+    assert await walk(terminal, question(event), (MENU, "s"), (PRESS, ""), *DENY) == Answer(allow=False, reason="no")
+    assert "similar" not in terminal.look()
 
 
 @pytest.mark.promise("A")
@@ -565,10 +625,10 @@ async def test_a_question_decided_elsewhere_ends_a_grant_half_given(
 ) -> None:
     asked = question(request_event(suggestions=[SRC]), preview=previewing())
     asking = asyncio.create_task(terminal.prompt.ask(asked))
-    for words, text in ((MENU, "s\n"), ("Type the number of one", "1\n")):
+    for words, text in ((MENU, "s"), (RULE, "e")):
         await terminal.expect(words)
         terminal.type(text)
-    await terminal.expect("Enter keeps the rule")
+    await terminal.expect("edit the rule")
     asked.closed.set_result("Denied by bob.")
     assert await asking is None
     await terminal.expect("Denied by bob.")
@@ -577,26 +637,86 @@ async def test_a_question_decided_elsewhere_ends_a_grant_half_given(
 # What would run
 
 
-async def test_what_would_run_is_shown_with_its_digest(terminal: Terminal, request_event: MakeRequest) -> None:
+async def test_what_would_run_is_shown(terminal: Terminal, request_event: MakeRequest) -> None:
     files = [
-        script(text="print(1)\nprint(2)\n"),
+        script(text="print(1)\n-print(2)\n"),
         script(path="data.bin", text=None),
         script(path="none.py", text="", size=0),
         script(path="gone.py", sha256="missing", text=None),
     ]
     event = request_event(
         tool_name="execute_command",
-        description="Run 'python' 'x.py' for at most 30 seconds",
-        tool_params={"command": "python", "args": ["x.py"], "timeout": 30},
+        description="Run 'python' 'x.py' for at most 300 seconds",
+        tool_params={"command": "python", "args": ["x.py", "a b", "c\x1bd\u202e"], "timeout": 300},
         inspection=Inspection(files=files),
     )
-    await answer(terminal, event, "y\n")
-    shown = COLOUR.sub("", terminal.look()).replace("\r\n", "\n")
-    assert "runs: 'x.py', 18 bytes, sha256 aaaaaaaaaaaa…, which holds:\n  | print(1)\n  | print(2)\n" in shown
-    assert "'data.bin', 18 bytes, sha256 aaaaaaaaaaaa…, whose content is not text" in shown
-    assert "'none.py', 0 bytes, sha256 aaaaaaaaaaaa…, which is empty" in shown
-    assert "'gone.py', which is not there" in shown
-    assert "args:" not in shown, "the description has the arguments"
+    await answer(terminal, event, "y")
+    shown = CODES.sub("", terminal.look()).replace("\r\n", "\n")
+    assert "Run python x.py 'a b' 'c\\x1bd\\u{202e}'\n" in shown
+    assert "medium risk · no network · up to 5 min · runs x.py, data.bin, none.py" in shown
+    assert "runs: x.py (18 bytes)\n  | print(1)\n  | -print(2)\n" in shown
+    assert "runs: data.bin (18 bytes): its content is not shown here" in shown
+    assert "runs: none.py (0 bytes): it is empty" in shown
+    assert "gone.py" not in shown
+    assert "args:" not in shown, "the headline has the arguments"
+    assert "sha256" not in shown, "details have it"
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (
+            "There is no 'a b' now; one that appears before it is written stops it.",
+            "Cancelled if the file appears first.",
+        ),
+        (
+            "The workspace has no 'x.py', 'y'; one that appears before it runs stops it.",
+            "Cancelled if 'x.py', 'y' appears first.",
+        ),
+        (
+            "It replaces 'a' as it is now (9 bytes, last changed 4 min ago, sha256 dcd4b1c6…); "
+            "a change before it is written stops it.",
+            "Compared with the file as it is now: 9 bytes, last changed 4 min ago. If it changes first, nothing is "
+            "written.",
+        ),
+        (
+            "It runs 'x.py' as it is now (written by the agent 9 s ago, sha256 dcd4b1c6…); a change before it runs "
+            "stops it. Its content is not shown here.",
+            "'x.py' as it is now, written by the agent 9 s ago. If it changes first, nothing runs. "
+            "Its content is not shown here.",
+        ),
+        ("Behind a link: what is written is 'b'.", "Behind a link: what is written is 'b'."),
+    ],
+)
+def test_compared_files_are_told_without_their_digests(request_event: MakeRequest, note: str, words: str) -> None:
+    told = [line.plain for line in head_lines(request_event(description=f"Write 'a.txt'\n{note}"))]
+    assert told[-1] == f"  | {words}"
+
+
+async def test_parameters_that_were_not_given_are_not_shown(terminal: Terminal, request_event: MakeRequest) -> None:
+    params = {"path": ".env", "start_line": None, "end_line": None, "encoding": None}
+    await answer(terminal, request_event(tool_name="read_file", description="Read '.env'", tool_params=params), "y")
+    seen = CODES.sub("", terminal.look())
+    assert "Read .env\r\n" in seen
+    assert "None" not in seen
+
+
+def test_details_name_no_parameter_that_was_not_given_and_no_digest_of_nothing(request_event: MakeRequest) -> None:
+    params: JsonObject = {"path": "a", "start_line": None}
+    missing = script(path="a", role=SeenRole.REPLACES, sha256="missing", text=None)
+    whole = full_text("write_file", {**params, "content": "start_line: None\n'a' (sha256 missing):\n(no text)"})
+    told = [
+        row.plain
+        for row in detail_rows(request_event(tool_params=params), None, "\n".join([whole, *file_lines([missing])]), 80)
+    ]
+    assert "  | start_line: None" not in told
+    assert "  |   | start_line: None" in told, "the content is shown as it is"
+    assert "  |   | 'a' (sha256 missing):" in told
+    assert told[-2] == "  | 'a': not there"
+    kept_apart = script(path="a", role=SeenRole.REPLACES, text=None)
+    assert detail_rows(request_event(), None, "\n".join(file_lines([kept_apart])), 200)[-2].plain == (
+        f"  | 'a' (sha256 {'a' * 64})"
+    )
 
 
 async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Terminal, request_event: MakeRequest) -> None:
@@ -609,25 +729,30 @@ async def test_long_content_is_shortened_and_v_shows_all_of_it(terminal: Termina
     event = request_event(tool_params={"path": "a.txt", "content": content}, inspection=Inspection(files=seen_files))
     asking = asyncio.create_task(terminal.prompt.ask(question(event, whole=whole)))
     said = await terminal.expect(MENU)
-    assert "line 19" in said
-    assert "line 20" not in said
-    assert "[… 41 more lines: v shows all]" in said
-    terminal.type("v\n")
-    seen = ""
-    while "only its beginning is here" not in seen:
-        seen += await terminal.expect(": ")
-        if "q stops" in seen[-40:]:
-            terminal.type("\n")
+    assert "line 17" in said
+    assert "line 18" not in said
+    assert "[… 43 more lines: v shows all]" in said
+    terminal.type("v")
+    seen = await terminal.expect("q: close")
+    while "Space: next page" in seen[-50:]:
+        terminal.type(" ")
+        seen += await terminal.expect("q: close")
     assert all(f"line {number}\r\n" in seen for number in range(60))
     assert seen.count("x") >= 1000
     assert "tail of the script" in seen
+    terminal.prompt.say("The server is back.")
+    moves = {"g": "rows 1-29", "j": "rows 2-30", "k": "rows 1-29", " ": "rows 30-58", "b": "rows 1-29", "G": "q: close"}
+    for key, where in moves.items():
+        terminal.type(key)
+        await terminal.expect(where)
+    terminal.type("?q")
+    assert "The server is back." in await terminal.expect(MENU)
+    terminal.type("v")
+    await terminal.expect("rows 1-29")
+    terminal.type("\x1b")
     await terminal.expect(MENU)
-    terminal.type("v\n")
-    await terminal.expect("q stops: ")
-    terminal.type("q\n")
-    await terminal.expect(MENU)
-    terminal.type("n no\n")
-    assert await asking == Answer(allow=False, reason="no")
+    terminal.type("y")
+    assert await asking == Answer(allow=True)
 
 
 async def test_m_shows_what_is_masked_and_is_offered_only_where_something_is(
@@ -638,11 +763,13 @@ async def test_m_shows_what_is_masked_and_is_offered_only_where_something_is(
 
     event = request_event(tool_params={"path": ".env.sample", "content": "API_KEY=[masked:key, 8 characters]"})
     asking = asyncio.create_task(terminal.prompt.ask(question(event, whole=whole)))
-    await terminal.expect("v to see all of it, m to see what is masked: ")
-    terminal.type("m\n")
-    assert "API_KEY=aB3xyz99" in await terminal.expect("m to see what is masked: ")
-    terminal.type("n no\n")
-    assert await asking == Answer(allow=False, reason="no")
+    assert "1 masked part" in await terminal.expect("[m] show 1 masked")
+    await terminal.expect(MENU)
+    terminal.type("m")
+    assert "API_KEY=aB3xyz99" in await terminal.expect("[m] show 1 masked")
+    await terminal.expect(MENU)
+    terminal.type("y")
+    assert await asking == Answer(allow=True)
 
 
 @pytest.mark.promise("X-reveal")
@@ -654,16 +781,19 @@ async def test_m_is_offered_for_a_file_that_runs_and_after_v_for_what_only_the_w
 
     masked = Inspection(files=[script(text="token = [masked:token, 8 characters]")])
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event(inspection=masked), whole=whole)))
-    await terminal.expect("v to see all of it, m to see what is masked: ")
-    terminal.type("m\n")
-    assert "token = ghp_a1B2" in await terminal.expect("m to see what is masked: ")
-    terminal.type("n no\n")
+    await terminal.expect("[m] show 1 masked")
+    await terminal.expect(MENU)
+    terminal.type("m")
+    assert "token = ghp_a1B2" in await terminal.expect("[m] show 1 masked")
+    await terminal.expect(MENU)
+    terminal.type("y")
     await asking
     asking = asyncio.create_task(terminal.prompt.ask(question(request_event(), whole=whole)))
-    await terminal.expect("v to see all of it: ")
-    terminal.type("v\n")
-    await terminal.expect("v to see all of it, m to see what is masked: ")
-    terminal.type("n no\n")
+    assert "masked" not in await terminal.expect(MENU)
+    terminal.type("v")
+    await terminal.expect("[m] show 1 masked")
+    await terminal.expect(MENU)
+    terminal.type("y")
     await asking
 
 
@@ -675,17 +805,17 @@ async def test_a_whole_call_that_cannot_be_had_is_said(terminal: Terminal, reque
     told = await walk(
         terminal,
         question(event, whole=whole),
-        (MENU, "v\n"),
+        (MENU, "v"),
         ("cannot show more: Cannot reach the server.", ""),
         ("print(2)", ""),
-        (MENU, "y\n"),
+        (MENU, "y"),
     )
     assert told == Answer(allow=True)
 
 
 async def test_a_long_line_is_shortened_and_said_so(terminal: Terminal, request_event: MakeRequest) -> None:
-    await answer(terminal, request_event(tool_params={"path": "a.txt", "content": "y" * 5000}), "y\n")
-    assert "v shows all of this line" in terminal.look()
+    await answer(terminal, request_event(tool_params={"path": "a.txt", "content": "y" * 5000}), "y")
+    assert "v shows all of this line" in CODES.sub("", terminal.look()).replace("\r\n  |>       ", "")
 
 
 # The difference a write would make
@@ -716,8 +846,8 @@ def changing(
 async def shown(terminal: Terminal, event: ApprovalRequested, **more: Unpack[Fetches]) -> str:
     asking = asyncio.create_task(terminal.prompt.ask(question(event, **more)))
     said = await terminal.expect(MENU)
-    terminal.type("n no\n")
-    async with asyncio.timeout(10):
+    terminal.type("y")
+    async with asyncio.timeout(4):
         await asking
     return said
 
@@ -738,20 +868,37 @@ async def test_a_write_is_shown_as_the_difference_it_makes(terminal: Terminal, r
 
 async def test_a_new_file_and_a_lost_line_end_are_shown(terminal: Terminal, request_event: MakeRequest) -> None:
     said = await shown(terminal, request_event(), change=changing(None, "a\nb", ChangeKind.CREATE))
-    assert "new file:" in said
+    assert "· new file ·" in said
+    assert "Create a.txt" in said
     assert "  | +b [no line end]" in said
+    assert "@@" not in said
     said = await shown(terminal, request_event(), change=changing("a\n", "a\n"))
-    assert "difference: none is to be seen" in said
+    assert "no difference is to be seen" in said
+
+
+def test_two_changed_lines_of_a_long_repetitive_file_are_two_hunks() -> None:
+    before = [f"line {number % 7}" for number in range(440)]
+    after = [*before[:50], "fifty", *before[51:300], "three hundred", *before[301:]]
+    found = list(unified(before, after))
+    assert [line for line in found if line[0] == "@"] == ["@@ -48 +48 @@", "@@ -298 +298 @@"]
+    assert [line for line in found if line[0] in "+-"] == ["-line 1", "+fifty", "-line 6", "+three hundred"]
+    assert len(found) == 18
+
+
+async def test_all_of_a_difference_is_in_the_details(terminal: Terminal, request_event: MakeRequest) -> None:
+    change = await changing("", "".join(f"line {number}\n" for number in range(5000)), ChangeKind.CREATE)()
+    found = detail_rows(request_event(), change, "write_file", 80)
+    assert all(any(row.plain == f"  | +line {number}" for row in found) for number in range(5000))
 
 
 async def test_a_difference_is_bounded_in_lines_and_width(terminal: Terminal, request_event: MakeRequest) -> None:
     said = await shown(terminal, request_event(), change=changing("x" * 200_000, "y\n" * 100_000))
     assert "1 lines from 1 become 100000" in said
-    assert "more lines of the difference: v shows all that would be written" in said
+    assert "more lines: v shows all" in said
     assert len(said) < 10_000
     tangled = "".join(f"{number % 7}\n" for number in range(900)), "".join(f"{number % 5}\n" for number in range(900))
-    async with asyncio.timeout(10):
-        assert "difference:" in await shown(terminal, request_event(), change=changing(*tangled))
+    async with asyncio.timeout(4):
+        assert "  | @@ -" in await shown(terminal, request_event(), change=changing(*tangled))
 
 
 async def test_a_difference_that_cannot_be_had_is_said_and_the_question_is_put(
@@ -767,10 +914,10 @@ async def test_a_difference_that_cannot_be_had_is_said_and_the_question_is_put(
     said = await shown(terminal, request_event(), change=broken)
     assert "The server cannot say what would change: The server is gone." in said
     assert "content: abc" in said
-    monkeypatch.setattr(prompts_module, "CHANGE_SECONDS", 0.05)
+    monkeypatch.setattr(prompt_module, "CHANGE_SECONDS", 0.05)
     assert "did not say in time" in await shown(terminal, request_event(), change=never)
     said = await shown(terminal, request_event(), change=changing("a\n", "b\n", digest="e" * 64))
-    assert "The server tells of another change" in said
+    assert "The server told of another change" in said
     assert "+b" not in said
     said = await shown(terminal, request_event(), change=changing(None, "b\n", note="It is not text."))
     assert "note: It is not text." in said
@@ -791,7 +938,7 @@ async def test_a_question_that_ends_while_the_difference_is_fetched_is_not_put(
     asking = asyncio.create_task(terminal.prompt.ask(asked))
     await started.wait()
     asked.closed.set_result("Denied by bob.")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(4):
         assert await asking is None
     assert terminal.look() == ""
 
@@ -801,6 +948,15 @@ async def test_without_a_difference_what_is_replaced_is_still_named(
 ) -> None:
     file = SeenFile(path="a.txt", role=SeenRole.REPLACES, sha256="a" * 64, size=9000, shortened=True)
     said = await shown(terminal, request_event(inspection=Inspection(files=[file])))
-    assert "replaces: 'a.txt', 9000 bytes, sha256 aaaaaaaaaaaa…, which is not shown here" in said
+    assert "replaces: a.txt (9,000 bytes): its content is not shown here" in said
     noted = file.model_copy(update={"note": "It is not text."})
     assert "It is not text." in await shown(terminal, request_event(inspection=Inspection(files=[noted])))
+
+
+async def test_a_menu_is_folded_between_choices_on_a_narrow_screen(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    terminal.prompt.screen.console.width = 30
+    await answer(terminal, request_event(suggestions=[SRC]), "y")
+    seen = CODES.sub("", terminal.look()).replace("\r", "")
+    assert "\n[y] allow  [n] deny\n[s] similar…  [a] all…\n[v] details   expires in 5:00" in seen

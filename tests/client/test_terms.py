@@ -3,7 +3,7 @@
 import pytest
 
 from byleave.client.approvals import approved_by_text, span_words, uses_words
-from byleave.client.prompts import read_rule, read_span, read_uses, rule_line
+from byleave.client.terminal.rules import read_rule, read_span, read_uses, rule_line
 from byleave.protocol.errors import CallerError
 from byleave.protocol.grants import GrantRule
 
@@ -65,7 +65,7 @@ def test_what_is_no_number_of_uses_is_an_error(text: str) -> None:
 
 def test_limits_in_words() -> None:
     assert read_uses(" 10000 ") == 10_000
-    assert [uses_words(number) for number in (None, 1, 5)] == ["as often as wanted", "once", "at most 5 times"]
+    assert [uses_words(number) for number in (None, 1, 5)] == ["any number of times", "once", "at most 5 times"]
     assert [span_words(seconds) for seconds in (0, 1, 59, 60, 119, 120, 3600, 5400, 7200, 28800)] == [
         "0 seconds",
         "1 second",
@@ -85,15 +85,15 @@ def test_limits_in_words() -> None:
     [
         (None, None),
         ("", None),
-        ("person:alice", "by your answer"),
-        ("person:bob", "by bob"),
+        ("person:alice", "approved by you"),
+        ("person:bob", "approved by bob"),
         ("grant:grant_1", "by grant grant_1 (Write below 'src')"),
         ("grant:grant_2", "by grant grant_2"),
         ("rule:user.2: our own tests", "by rule user.2: our own tests"),
         ("mode:full", "by mode full, unasked"),
         ("risk:LOW", "unasked, LOW"),
         ("you", "by you"),
-        ("person:eve\x1b[2J", "by eve\\x1b[2J"),
+        ("person:eve\x1b[2J", "approved by eve\\x1b[2J"),
     ],
 )
 def test_who_let_a_call_go_in_plain_words(actor: str | None, words: str | None) -> None:

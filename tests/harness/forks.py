@@ -163,9 +163,10 @@ class Forks:
         output: int | None = None,
         terminal: int | None = None,
     ) -> Forked:
-        """Start `byleave`. With a terminal all three streams are it, and it is the process's own."""
+        """Start `byleave`. A terminal is the process's own, and all three streams, except for a given output."""
         if terminal is not None:
-            pid, status = self._fork(arguments, env, cwd, (terminal, terminal, terminal), own_terminal=True)
+            streams = (terminal, terminal if output is None else output, terminal)
+            pid, status = self._fork(arguments, env, cwd, streams, own_terminal=True)
             return Forked(pid, status)
         with contextlib.ExitStack() as theirs:
             stdin = stdin if stdin is not None else _opened(theirs, os.open(os.devnull, os.O_RDONLY))

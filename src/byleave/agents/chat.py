@@ -172,6 +172,9 @@ UNKNOWN_TOOL_RETRIES = 3
 OUTPUT_RETRIES = 2
 FENCED = "fenced"
 CONNECTION_LOST = "\n\n*The connection to the model broke off; it is asked again.*\n\n"
+SAY_AFTER_TRIES = 2
+"""The first may fail for a moment; from the second on a person would wait for half a minute and not know why."""
+NO_ANSWER = "*The model does not answer; it is asked again for a while.*\n\n"
 
 # pydantic-ai prints a banner on its first run.
 pydantic_ai.BANNER_ENABLED = False
@@ -366,6 +369,8 @@ class ChatAgent:
         log.info("retrying the model", run_id=run.id, tries=progress.tries, pause=pause, error=type(error).__name__)
         if progress.streamed:
             await self._store.runs.say(run, CONNECTION_LOST)
+        elif progress.tries == SAY_AFTER_TRIES:
+            await self._store.runs.say(run, NO_ANSWER)
         await asyncio.sleep(pause)
         progress.spent += pause
 

@@ -10,7 +10,9 @@ import typer
 from rich.text import Text
 
 from byleave.client.api import ServerApi
-from byleave.client.prompts import quoted
+from byleave.client.approvals import as_event
+from byleave.client.terminal.question import head_lines, quoted
+from byleave.client.terminal.words import clock
 from byleave.gate import MASK_PREFIX
 from byleave.protocol.approvals import ApprovalRequest, ConfirmBody
 from byleave.protocol.errors import NotFound
@@ -36,7 +38,7 @@ async def _list(server: str | None, *, as_json: bool) -> None:
         for line in _approval_lines(request):
             put(line)
     if not waiting.approvals:
-        say("Nothing waits for you.")
+        say("All clear: nothing waits for your approval.")
     else:
         say("See all of one with `byleave approvals show ID`.")
         say("Decide with `byleave approvals approve ID` or `byleave approvals reject ID --reason WHY`.")
@@ -45,11 +47,8 @@ async def _list(server: str | None, *, as_json: bool) -> None:
 def _approval_lines(request: ApprovalRequest) -> list[Text]:
     risk = request.risk_level.value
     left = max(0, round((moment(request.deadline) - moment(now())).total_seconds()))
-    head = Text.assemble((f"{risk} ", RISK_STYLES[risk]), f"{shown(request.id)}  {left // 60}:{left % 60:02d} left")
-    lines = [head, *(Text(f"  {shown(line)}") for line in request.description.split("\n"))]
-    lines += [Text(f"  why: {shown(finding.reason)}") for finding in request.findings]
-    lines.append(Text(f"  network: {'it may use the network' if request.network else 'none'}"))
-    return lines
+    head = Text.assemble((f"{risk} ", RISK_STYLES[risk]), f"{shown(request.id)}  expires in {clock(left)}")
+    return [head, *head_lines(as_event(request))]
 
 
 async def _decide(

@@ -10,14 +10,13 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byleave.client.api import ServerApi
 from byleave.client.connection import ClientConnection, connect_client
 from byleave.client.engine import Engine, own_channel
-from byleave.client.prompts import TerminalPrompt
 from byleave.client.tasks import pause
 from byleave.protocol.errors import NotFound, RefusedError, UnreachableError
 from byleave.settings import ClientSettings
@@ -25,13 +24,35 @@ from byleave.telemetry import configured
 
 from .options import AsJson, ProjectId, Server, Verbose, WorkspaceDir, new_app
 from .places import KnownServer, find_server, project_to_serve, remember_project, unknown_project
-from .process import existing_directory, in_loop, on_stop, read_settings, run_long, set_up_logging, until_stopped
+from .process import (
+    LOG_FILE,
+    existing_directory,
+    in_loop,
+    on_stop,
+    on_terminal,
+    read_settings,
+    run_long,
+    set_up_logging,
+    until_stopped,
+)
 from .screen import put_json, say
 
 FIRST_CONTACT_SECONDS = 10.0
 """How long a server may be away at the start: one that restarts, or whose proxy has none to turn to for a moment."""
 
+if TYPE_CHECKING:
+    from byleave.client.terminal.prompt import TerminalPrompt
+
 app = new_app()
+
+
+def _terminal() -> "TerminalPrompt | None":
+    """Return a prompt on this process's terminal; None if it has none: then nothing that draws is loaded."""
+    if not on_terminal():
+        return None
+    from byleave.client.terminal.prompt import TerminalPrompt
+
+    return TerminalPrompt.here()
 
 
 async def _serve_editor() -> None:
@@ -42,17 +63,41 @@ async def _serve_editor() -> None:
             await engine.run()
 
 
-async def _serve(server: KnownServer, project_id: str | None, workspace: Path, *, wait: bool, as_json: bool) -> None:
+async def _serve(
+    server: KnownServer,
+    project_id: str | None,
+    workspace: Path,
+    prompt: "TerminalPrompt | None",
+    *,
+    wait: bool,
+    as_json: bool,
+) -> None:
     async with server.api() as api:
         project_id = await _first_contact(api, server, project_id, workspace, wait=wait)
     settings = read_settings(ClientSettings, server_url=server.server_url, token=server.token)
     with configured(settings.telemetry, "byleave-client"):
-        async with connect_client(settings, project_id, workspace, TerminalPrompt.here()) as connection:
+        told = None if prompt is None else _Link(prompt)
+        async with connect_client(settings, project_id, workspace, prompt, on_connection=told) as connection:
             announcing = asyncio.create_task(_announce(connection, as_json=as_json))
             try:
                 await connection.run()
             finally:
                 announcing.cancel()
+
+
+class _Link:
+    """Says once on a terminal that the server has gone, and once that it is back."""
+
+    def __init__(self, prompt: "TerminalPrompt") -> None:
+        self._prompt = prompt
+        self._gone = False
+
+    def __call__(self, problem: UnreachableError | None) -> None:
+        if problem is not None and not self._gone:
+            self._prompt.say(f"{problem.message} Trying again.")
+        elif problem is None and self._gone:
+            self._prompt.say("Connected again.")
+        self._gone = problem is not None
 
 
 async def _first_contact(
@@ -135,7 +180,11 @@ async def connect(
     Example:
       byleave connect --server http://127.0.0.1:8477 --project proj_1 --workspace ~/code/app
     """
-    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose)
+    prompt = None if stdio else _terminal()
+    # On a terminal the log has a file, as that of a chat; what is asked for goes above the question.
+    file = None if prompt is None or verbose else read_settings(ClientSettings).home / LOG_FILE
+    stream = None if prompt is None else prompt.screen
+    set_up_logging(logging.INFO if stdio else logging.WARNING, verbose=verbose, file=file, stream=stream)
     if stdio:
         if server or project or wait or as_json or workspace != Path():
             raise typer.BadParameter("the editor says all else over stdin", param_hint="--stdio")
@@ -143,5 +192,5 @@ async def connect(
         return
     directory = existing_directory(workspace)
     known = find_server(server)
-    await until_stopped(_serve(known, project, directory, wait=wait, as_json=as_json))
+    await until_stopped(_serve(known, project, directory, prompt, wait=wait, as_json=as_json))
     say("Stopped.")

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from pydantic import SecretStr
@@ -34,12 +34,13 @@ from byleave.agents.demo import ADDED, ANNOUNCED, BEGIN, CHANGED, GREETING, demo
 from byleave.client.api import ServerApi
 from byleave.client.approvals import Answer, Question
 from byleave.client.connection import connect_client
-from byleave.client.prompts import TerminalPrompt
 from byleave.client.tasks import cancel
+from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.protocol.changes import UndoBody, UndoPlan
 from byleave.protocol.errors import CallerError
 from byleave.protocol.events import (
     ApprovalDecided,
+    ApprovalRequested,
     ChatMessage,
     ExecutionSignal,
     FeedEvent,
@@ -51,12 +52,14 @@ from byleave.server import Listening, issue_token
 from byleave.settings import ClientSettings, ServerSettings
 
 from .audit import verify_record
-from .chat import Conversation, Terminal, TerminalTranscript
+from .chat_terminal import ChatTerminal
+from .conversation import Conversation
 from .options import ExitCode, Verbose, new_app
 from .places import UP, KnownServer, own_project
 from .process import first_of, in_loop, read_settings, run_long, set_up_logging, until_stopped
 from .screen import complain, counted, put, say, shown
 from .token import DEFAULT_SCOPES
+from .transcript import PlainTranscript
 from .up import LocalServer, sign_in_link, user_name
 
 app = new_app()
@@ -134,12 +137,12 @@ class Place:
         return [path for path, text in self.files.items() if (self.project / path).read_text(encoding="utf-8") != text]
 
 
-class _Transcript(TerminalTranscript):
+class _Transcript(PlainTranscript):
     """Shows the story, with its announcements in colour, and counts what happened."""
 
     def __init__(self, *, brief: bool) -> None:
         """With `brief`, show the announcements alone: the rest is on the page."""
-        super().__init__(can_ask=True)
+        super().__init__()
         self._brief = brief
         self.seen = Seen()
         self.attacked = ""
@@ -149,6 +152,8 @@ class _Transcript(TerminalTranscript):
         self.seen.note(event)
         if isinstance(event, ToolFinished) and event.tool_id == self.attacked:
             say(Text(f"  (after your yes, the demo added a line to {CHANGED})", style="magenta"))
+        if isinstance(event, ApprovalRequested):
+            return  # asked here, or on the page
         if not self._brief:
             super().show(event)
         elif isinstance(event, ChatMessage):
@@ -214,8 +219,8 @@ class Seen:
 class _Asking(TerminalPrompt):
     """Asks the person, and notices if they have left."""
 
-    def __init__(self, descriptor: int, console: Console, left: asyncio.Event) -> None:
-        super().__init__(descriptor, console)
+    def __init__(self, stdin: TextIO, console: Console, left: asyncio.Event) -> None:
+        super().__init__(stdin, console)
         self._left = left
 
     async def ask(self, question: Question) -> Answer | None:
@@ -228,16 +233,20 @@ class _Asking(TerminalPrompt):
 class _Careful(TerminalPrompt):
     """Answers in place of a person (--yes): allows what is shown and MEDIUM, denies HIGH."""
 
-    def __init__(self, descriptor: int, console: Console, reading_seconds: float) -> None:
-        super().__init__(descriptor, console)
+    def __init__(self, stdin: TextIO, console: Console, reading_seconds: float) -> None:
+        super().__init__(stdin, console)
         self._reading_seconds = reading_seconds
 
-    async def line(self, question: Question, text: str, *, fresh: bool = True) -> str:
-        answer = f"n {BECAUSE}" if question.event.risk_level is RiskLevel.HIGH else "y"
-        self._console.print(Text(text), end="", soft_wrap=True)
+    async def choose(self, question: Question, menu: Callable[[], Text], keys: Collection[str]) -> str:
+        answer = "n" if question.event.risk_level is RiskLevel.HIGH else "y"
+        self.screen.show([menu()])
         await self.unless_closed(question, asyncio.sleep(self._reading_seconds))
         self.say(answer)
         return answer
+
+    async def line(self, question: Question, label: str, default: str = "") -> str:
+        self.say(f"{label}{BECAUSE}")
+        return BECAUSE
 
 
 class _Demo:
@@ -283,18 +292,17 @@ class _Demo:
             ends.push_async_callback(cancel, story, leaving)
             await first_of(story, leaving, client, server.task)
 
-    def _terminal(self, ends: AsyncExitStack) -> Terminal | None:
+    def _terminal(self, ends: AsyncExitStack) -> ChatTerminal | None:
         """Return who answers the questions here; None if the page does."""
         console = Console(stderr=True, markup=False, emoji=False, highlight=False)
         if self._yes:
-            # Nobody types: the other end is ours, and silent.
-            reading, writing = os.pipe()
-            ends.callback(os.close, reading)
-            ends.callback(os.close, writing)
-            return Terminal(reading, _Careful(reading, console, self._reading))
+            nobody = ends.enter_context(Path(os.devnull).open(encoding="utf-8"))  # noqa: SIM115 - closed with the rest
+            return ChatTerminal(_Careful(nobody, console, self._reading))
         if self._page:
             return None
-        return Terminal(sys.stdin.fileno(), _Asking(sys.stdin.fileno(), console, self._left))
+        terminal = ChatTerminal(_Asking(sys.stdin, console, self._left))
+        ends.enter_context(terminal.open())
+        return terminal
 
     def _attack(self, place: Place) -> Callable[[int, FeedEvent], None]:
         """Change the script between the person's yes and its start: its signal is here, and nothing has begun."""
@@ -307,7 +315,12 @@ class _Demo:
         return on_event
 
     async def _story(
-        self, listening: Listening, api: ServerApi, conversation: Conversation, place: Place, terminal: Terminal | None
+        self,
+        listening: Listening,
+        api: ServerApi,
+        conversation: Conversation,
+        place: Place,
+        terminal: ChatTerminal | None,
     ) -> None:
         say(f"This is a throw-away project: {place.project}")
         say("The agent plays fixed steps; all else is real. It is removed at the end. Ctrl-C leaves.")
@@ -343,7 +356,7 @@ class _Demo:
         while streams.count() <= OWN_STREAMS:  # noqa: ASYNC110 - nothing tells of a page that opens its feed
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
-    async def _offer_undo(self, api: ServerApi, place: Place, terminal: Terminal) -> None:
+    async def _offer_undo(self, api: ServerApi, place: Place, terminal: ChatTerminal) -> None:
         """Show what taking the corrections back would do; do it if the person agrees."""
         calls = self._transcript.seen.corrected
         if not calls:
@@ -391,7 +404,7 @@ def _undo_lines(plan: UndoPlan) -> Iterator[Text]:
             yield Text(f"    {shown(line)}", style={"+": "green", "-": "red"}.get(line[:1], ""))
 
 
-async def _typed(terminal: Terminal, question: str, left: asyncio.Event) -> str:
+async def _typed(terminal: ChatTerminal, question: str, left: asyncio.Event) -> str:
     """Return a line in small letters; at the end of input the person has left."""
     say(question)
     line = await terminal.line()

@@ -46,7 +46,7 @@ def _grant_lines(grant: Grant) -> list[Text]:
     return [
         head,
         Text(f"  {_use(grant)}, {_end(grant)}"),
-        Text(f"  {shown(grant.id)} in session {shown(grant.session_id)}"),
+        Text(f"  {shown(grant.id)} in conversation {shown(grant.session_id)}"),
     ]
 
 
@@ -58,11 +58,11 @@ def _use(grant: Grant) -> str:
 def _end(grant: Grant) -> str:
     match grant.status:
         case GrantStatus.ACTIVE:
-            return f"ends in {span_words((moment(grant.expires_at) - moment(now())).total_seconds())}"
+            return f"expires in {span_words((moment(grant.expires_at) - moment(now())).total_seconds())}"
         case GrantStatus.REVOKED:
             return f"revoked {_when(grant.revoked_at or '')}"
         case GrantStatus.EXPIRED:
-            return f"ended {_when(grant.expires_at)}"
+            return f"expired {_when(grant.expires_at)}"
         case GrantStatus.USED_UP:
             return "used up"
 
@@ -72,8 +72,8 @@ def _when(time: str) -> str:
 
 
 def _preview_lines(preview: GrantPreview) -> list[str]:
-    lines = [shown(preview.text), f"At most: {shown(preview.widest)}", shown(preview.sentence)]
-    lines += [f"  you refused: {shown(call.description)}" for call in preview.refused]
+    lines = [shown(preview.text), f"Widest effect: {shown(preview.widest)}", shown(preview.sentence)]
+    lines += [f"  you denied: {shown(call.description)}" for call in preview.refused]
     lines += [f"  for example: {shown(call.description)}" for call in preview.examples if call not in preview.refused]
     if preview.problem is not None:
         lines.append(f"It may not be saved: {shown(preview.problem)}")
@@ -89,7 +89,7 @@ def grants(
 ) -> None:
     """List what you allowed beyond one call, or take it back.
 
-    By which rule, in which session, how often it was used, when it ends. Newest first.
+    By which rule, in which conversation, how often it was used, when it expires. Newest first.
 
     \b
     Example:

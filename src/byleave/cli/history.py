@@ -64,7 +64,7 @@ def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
 @in_loop(app)
 async def history(
     project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.")] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Only this session.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only this conversation.")] = None,
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only this tool.")] = None,
     status: Annotated[ExecutionStatus | None, typer.Option(help="Only this status.", case_sensitive=False)] = None,
     risk: Annotated[RiskLevel | None, typer.Option(help="Only this risk level.", case_sensitive=False)] = None,

@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -111,7 +111,13 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def everything(context: typer.Context) -> None:
+def everything(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if show_version:
+        version()
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from yarl import URL
 
 from byleave.client.api import ServerApi
 from byleave.client.identity import load_token, private_directory
@@ -54,7 +55,9 @@ def find_server(server_url: str | None = None) -> KnownServer:
     """Return the named server, else the one `byleave up` runs here, else the default."""
     settings = read_settings(ClientSettings, server_url=server_url)
     named = "server_url" in settings.model_fields_set
-    note = None if named else running_note(settings.home)
+    note = running_note(settings.home)
+    if note is not None and named and not _same_server(settings.server_url, note.server_url):
+        note = None
     if note is not None and settings.token is None:
         return KnownServer(note.server_url, note.token, settings.home, UP)
     token = settings.token.get_secret_value() if settings.token is not None else load_token(settings.home)
@@ -66,6 +69,16 @@ def find_server(server_url: str | None = None) -> KnownServer:
     if note is not None:
         return KnownServer(note.server_url, token, settings.home, UP)
     return KnownServer(settings.server_url, token, settings.home, settings.server_url)
+
+
+def _same_server(named: str, noted: str) -> bool:
+    """True if a named server is the one of the note; its token is sent to the note's address in any case."""
+    try:
+        one, other = URL(named), URL(noted)
+    except ValueError:
+        return False
+    host = other.host if one.host == "localhost" else one.host
+    return (one.scheme, host, one.port, one.path) == (other.scheme, other.host, other.port, "/")
 
 
 # Note of a running `byleave up`

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -88,8 +88,26 @@ def existing_directory(directory: Path) -> Path:
 OURS = "byleave"
 
 
-def set_up_logging(level: int, *, verbose: bool = False) -> None:
-    """Send the log to stderr. Other libraries only log warnings, unless `verbose`."""
+def on_terminal() -> bool:
+    """True if a person can be asked here."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+LOG_FILE = "terminal.log"
+"""In the state directory: the log of what has its terminal for a chat."""
+MOST_LOGGED = 10_000_000
+
+
+class LogStream(Protocol):
+    """Where log lines are written."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+def set_up_logging(
+    level: int, *, verbose: bool = False, file: Path | None = None, stream: LogStream | None = None
+) -> None:
+    """Send the log to stderr, or where it is told. Other libraries only log warnings, unless `verbose`."""
     as_json = os.environ.get("BYLEAVE_LOG", "").lower() == "json"
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -108,7 +126,7 @@ def set_up_logging(level: int, *, verbose: bool = False) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     renderer: Processor = _json if as_json else _line
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr) if file is None else _file_handler(file)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -119,6 +137,20 @@ def set_up_logging(level: int, *, verbose: bool = False) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if verbose else logging.WARNING)
     logging.getLogger(OURS).setLevel(logging.DEBUG if verbose else level)
+
+
+def _file_handler(path: Path) -> logging.Handler:
+    """Return a handler that appends to a private file, or to nothing if there can be none."""
+    from byleave.client.identity import private_directory  # brings HTTP, which most commands do without
+
+    try:
+        private_directory(path.parent)
+        if path.exists() and path.stat().st_size > MOST_LOGGED:
+            path.unlink()
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        return logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    except (OSError, ConfigurationError):
+        return logging.NullHandler()
 
 
 def _line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:

@@ -5,18 +5,17 @@ changed since the call, it names the file and touches nothing. Contents of files
 A diff is bounded in lines and in time, whatever the files hold.
 """
 
-import difflib
 import re
 import shlex
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from byleave.client.terminal.differences import unified
 from byleave.gate import secret_name
 from byleave.protocol.changes import ChangeKind
 from byleave.protocol.errors import CallerError
@@ -211,11 +210,8 @@ def _diff(now: list[str], then: list[str]) -> Iterator[str]:
         yield f"@@ from line {start + 1}: {len(changed[0])} lines go, {len(changed[1])} come @@"
         yield from (f"{sign}{line}" for sign, lines in zip("-+", changed, strict=True) for line in lines[:MAX_SAMPLE])
         return
-    first, last = max(0, start - 3), max(0, end - 3)
-    one, other = (lines[first : len(lines) - last] for lines in (now, then))
-    for line in islice(difflib.unified_diff(one, other, lineterm=""), 2, None):
-        # difflib says 0 for a file without lines.
-        yield _HUNK.sub(lambda found: f"@@ line {max(int(found[1]) + first, 1)} @@", line) if line[:2] == "@@" else line
+    for line in unified(now, then):
+        yield _HUNK.sub(r"@@ line \1 @@", line) if line[0] == "@" else line
 
 
 def _alike(one: list[str], other: list[str]) -> int:

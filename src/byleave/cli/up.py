@@ -26,13 +26,16 @@ from byleave.server import Listening, issue_token, serve
 from byleave.settings import DEFAULT_PORT, ClientSettings, ServerSettings
 from byleave.telemetry import configured
 
-from .chat import Conversation, Terminal, TerminalTranscript, converse
+from .chat import converse, open_terminal
+from .conversation import Conversation
 from .options import AgentsDir, AsJson, Verbose, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .process import (
+    LOG_FILE,
     existing_directory,
     first_of,
     in_loop,
+    on_terminal,
     read_settings,
     run_long,
     set_up_logging,
@@ -103,18 +106,18 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         ends.push_async_callback(cancel, client)
         await first_of(asyncio.create_task(connection.connected.wait()), client)
         _announce(connection, link, settings, as_json=as_json)
-        talking = asyncio.create_task(_talk(api, project.project_id, with_chat=with_chat))
+        talking = asyncio.create_task(_talk(api, project.project_id, settings.home, with_chat=with_chat))
         ends.push_async_callback(cancel, talking)
         await first_of(talking, client, *([running] if running is not None else []))
 
 
-async def _talk(api: ServerApi, project_id: str, *, with_chat: bool) -> None:
-    """Chat until the person leaves; without a terminal, forever."""
-    terminal = Terminal.here() if with_chat else None
-    if terminal is None:
+async def _talk(api: ServerApi, project_id: str, home: Path, *, with_chat: bool) -> None:
+    """Chat until the person leaves; without a chat, forever."""
+    if not with_chat:
         await asyncio.Event().wait()
         return
-    transcript = TerminalTranscript(can_ask=True)
+    terminal, transcript = open_terminal(home)
+    assert terminal is not None  # noqa: S101 - there is a chat on a terminal only
     settings = read_settings(ClientSettings)
     async with Conversation(api, project_id, transcript, settings=settings, terminal=terminal) as conversation:
         await converse(conversation, terminal)
@@ -138,7 +141,7 @@ def _announce(connection: ClientConnection, link: str | None, settings: ServerSe
     say(f"Byleave is up for {connection.workspace.root}")
     if link is not None:
         say(f"  chat page  {link}")
-        say("             (signs you in once, within 10 minutes, here or in VS Code; `byleave link` prints another)")
+        say("             signs you in once, within 10 minutes; `byleave link` prints another")
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `byleave link` prints a link to it")
@@ -209,7 +212,8 @@ async def up(
     """Start everything for one directory.
 
     Server, client, agent and chat page, on this machine alone. Prints a link to the chat page that signs you in once.
-    On a terminal the chat goes on right there, and what needs your approval is asked there. Ctrl-C stops all of it.
+    On a terminal the chat goes on right there, and what needs your approval is asked there. Ctrl-D, or Ctrl-C twice,
+    stops all of it.
     The next start finds the directory's project again.
 
     \b
@@ -217,7 +221,9 @@ async def up(
       byleave up ~/code/app
       byleave up --no-chat --port 9000
     """
-    set_up_logging(logging.WARNING, verbose=verbose)
+    chat = chat and not as_json and on_terminal()
+    home = read_settings(ServerSettings).home
+    set_up_logging(logging.WARNING, verbose=verbose, file=home / LOG_FILE if chat else None)
     workspace = existing_directory(directory)
-    await until_stopped(_up(workspace, port=port, with_chat=chat and not as_json, as_json=as_json))
+    await until_stopped(_up(workspace, port=port, with_chat=chat, as_json=as_json))
     say("Stopped.")

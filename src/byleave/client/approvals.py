@@ -3,7 +3,7 @@
 One question is asked at a time, in order of arrival. An answer is posted with the digest that was shown; if that
 fails, it is kept and sent again while its question is open, and the person hears if the server never confirmed it. No
 answer, a late answer, a closed terminal or a closing client never become an approval: they post nothing at all.
-Nothing here draws: an unattended client never loads terminal code (`prompts`).
+Nothing here draws: an unattended client never loads terminal code (`terminal`).
 """
 
 import asyncio
@@ -60,6 +60,8 @@ class Question:
     """Returns the whole call if the question shows a part; with True, unmasked."""
     change: Callable[[], Awaitable[WriteChange]] | None = None
     """Returns the effect of a write on its file."""
+    position: Callable[[], tuple[int, int]] = lambda: (1, 1)
+    """Returns the number of this question and the count of those that came together with it, as they are now."""
 
 
 class ApprovalPrompt(Protocol):
@@ -127,6 +129,8 @@ class ApprovalDesk:
         self._pending: dict[str, PendingApproval] = {}
         self._over: deque[PastApproval] = deque(maxlen=HISTORY)
         self._asker: asyncio.Task[None] | None = None
+        self._asked = 0
+        """Questions asked since none was waiting."""
         self._posts = Tasks()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -172,7 +176,7 @@ class ApprovalDesk:
                 self._end(event.approval_id, ApprovalStatus.CANCELLED, None)
         for request in waiting:
             if request.project_id == self._project_id and request.status is ApprovalStatus.PENDING:
-                self.request(_as_event(request), server_ahead=server_ahead)
+                self.request(as_event(request), server_ahead=server_ahead)
 
     def resend(self) -> None:
         """Post the answers that could not be posted before."""
@@ -259,7 +263,19 @@ class ApprovalDesk:
 
         closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         diff = change if event.tool_name == "write_file" else None
-        return Question(event=event, closed=closed, until=until, preview=preview, whole=whole, change=diff)
+        return Question(
+            event=event,
+            closed=closed,
+            until=until,
+            preview=preview,
+            whole=whole,
+            change=diff,
+            position=self._position,
+        )
+
+    def _position(self) -> tuple[int, int]:
+        """Return the number of the question that is asked now, and how many there are with those that wait."""
+        return self._asked, self._asked + sum(not waiting.asked for waiting in self._pending.values())
 
     def _ask_soon(self) -> None:
         if self._prompt is not None and self._asker is None:
@@ -269,12 +285,14 @@ class ApprovalDesk:
         try:
             while (waiting := next((w for w in self._pending.values() if not w.asked), None)) is not None:
                 waiting.asked = True
+                self._asked += 1
                 answer = await prompt.ask(waiting.question)
                 if answer is not None and waiting.event.approval_id in self._pending:
                     waiting.answer = answer
                     await self._post(waiting)
         finally:
             self._asker = None
+            self._asked = 0
 
     async def _post(self, waiting: PendingApproval) -> None:
         """Post an answer, with retries; on failure keep it while the question is open."""
@@ -377,7 +395,8 @@ class ApprovalDesk:
             self._prompt.say(sentence)
 
 
-def _as_event(request: ApprovalRequest) -> ApprovalRequested:
+def as_event(request: ApprovalRequest) -> ApprovalRequested:
+    """Return a listed approval as the event that asked for it."""
     return ApprovalRequested(
         timestamp=request.created_at,
         approval_id=request.id,
@@ -407,14 +426,17 @@ def granted_sentence(terms: GrantTerms, released: int) -> str:
     calls = "1 call" if released == 1 else f"{released} calls"
     released_text = f" {calls} that waited went with it." if released else ""
     return (
-        f"Allowed in this session from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
-        f"({span_words(seconds)}).{released_text} `byleave grants` lists it, `byleave grants revoke` takes it back."
+        f"Allowed in this conversation from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
+        f"({span_words(seconds)}).{released_text} Manage it with `byleave grants`."
     )
 
 
 def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
     """Return the sentence shown at the prompt when a question ends."""
-    by = "" if not decided_by else f" {approved_by_text(decided_by) if ':' in decided_by else f'by {decided_by}'}"
+    by = ""
+    if decided_by:
+        words = approved_by_text(decided_by) if ":" in decided_by else f"by {decided_by}"
+        by = f" {(words or '').removeprefix('approved ')}"
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."
@@ -437,7 +459,7 @@ def span_words(seconds: float) -> str:
 
 def uses_words(uses: int | None) -> str:
     """Format a limit of uses."""
-    return "as often as wanted" if uses is None else "once" if uses == 1 else f"at most {uses} times"
+    return "any number of times" if uses is None else "once" if uses == 1 else f"at most {uses} times"
 
 
 def approved_by_text(
@@ -453,7 +475,7 @@ def approved_by_text(
         case "":
             return None
         case "person":
-            return "by your answer" if name == user_id else f"by {shown}"
+            return f"approved by {'you' if name == user_id else shown}"
         case "grant":
             text = (grants or {}).get(name)
             return f"by grant {shown}" + (f" ({safe_text(text).rstrip('.')})" if text else "")

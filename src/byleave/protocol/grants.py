@@ -20,9 +20,8 @@ DEFAULT_EVERYTHING_SECONDS = 3600
 LONGEST_GRANT_SECONDS = 24 * 3600
 
 EVERYTHING_WARNING = (
-    "The agent will then write files and run programs on this machine without asking, also what is HIGH; only what "
-    "always asks (secrets, files that run later, the catastrophic, your own ask rules) still does. It ends with its "
-    "time or when you revoke it."
+    "The agent won't ask, even for high-risk actions. You'll still be asked about secrets, startup files, destructive "
+    "commands and your own ask rules. It ends when it expires, or when you revoke it."
 )
 """Warning shown before everything in a session is allowed."""
 

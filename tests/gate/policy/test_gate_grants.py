@@ -559,7 +559,7 @@ def test_a_rule_that_makes_no_sense_has_a_problem(rule: GrantRule) -> None:
         (writes("src/pkg/"), "Write text files below 'src/pkg'."),
         (writes("a.md"), "Write any file 'a.md', in whatever directory."),
         (writes("./a.md"), "Write 'a.md'."),
-        (writes("./*.md"), "Write '*.md' files in the workspace's own directory."),
+        (writes("./*.md"), "Write '*.md' files in the project root."),
         (writes("*.md"), "Write '*.md' files anywhere."),
         (writes("a.py/b.md", "x/?.md"), "Write 'a.py/b.md' or files that fit 'x/?.md'."),
         (command("git commit"), "Run git commit with anything after it."),

@@ -79,16 +79,16 @@ def widest_of(rule: GrantRule) -> str:
         return opening.widest
     if rule.files:
         how = "This very line" if rule.exact else "This script, with whatever arguments"
-        return f"{how}, as often as wanted, until {_shown_files(rule)} changes. What it reads or imports may change."
+        return f"{how}, any number of times, until {_shown_files(rule)} changes. What it reads or imports may change."
     if rule.exact:
-        return "This very line, as often as wanted."
+        return "This very line, any number of times."
     said = breadth().widest.get(understood_line(words).named)
     return said or f"Any {line_of(words)} that the gate calls MEDIUM; what is HIGH is asked about all the same."
 
 
 def _widest_write(paths: Sequence[str]) -> str:
     if not any(set("*?") & set(path) or path.endswith("/") or "/" not in path for path in paths):
-        return "It is replaced or emptied as often as wanted, without its content being shown to you."
+        return "It is replaced or emptied any number of times, without its content being shown to you."
     found = [_ENDING.search(path.rpartition("/")[2]) for path in paths]
     # A rule that names its extensions covers no others.
     only = {match[0] for match in found if match} if all(found) else set[str]()
@@ -114,13 +114,13 @@ def _shown_path(glob: str) -> str:
             else f"text files below any {quote(glob)}"
         )
     directory, _, name = glob.removeprefix("./").rpartition("/")
-    below = f"below {quote(directory)}" if directory else "in the workspace's own directory"
+    below = f"below {quote(directory)}" if directory else "in the project root"
     if name == "**" or glob.endswith("/"):
         return f"text files {below}" if name == "**" else f"text files below {quote(glob.rstrip('/'))}"
     if re.fullmatch(r"\*\.\w+", name) and directory.endswith("/**") and "*" not in directory[:-3]:
         return f"{quote(name)} files below {quote(directory[:-3])}"
     if re.fullmatch(r"\*\.\w+", name) and "*" not in directory:
-        inside = f"directly in {quote(directory)}" if directory else "in the workspace's own directory"
+        inside = f"directly in {quote(directory)}" if directory else "in the project root"
         anywhere = "/" not in glob
         return f"{quote(name)} files {'anywhere' if anywhere else inside}"
     return quote(glob.removeprefix("./")) if "*" not in glob and "?" not in glob else f"files that fit {quote(glob)}"

@@ -3,9 +3,9 @@
 
 import type { ReactNode } from "react";
 import { useEffect, useRef, useState } from "react";
+import { Ago } from "../text/Ago";
 import { Lines } from "../text/Lines";
 import { oneLine, visible } from "../text/visible";
-import { moment } from "../text/words";
 
 /** A name and what it is; left out when there is nothing to say. */
 export type Fact = readonly [name: string, value: ReactNode];
@@ -26,11 +26,7 @@ export function Facts({ facts }: { facts: Fact[] }) {
 }
 
 export function When({ at }: { at: string }) {
-  return (
-    <time dateTime={at} title={at}>
-      {moment(at)}
-    </time>
-  );
+  return <Ago at={at} />;
 }
 
 export function Risk({ level }: { level: string }) {

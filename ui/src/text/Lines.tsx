@@ -30,7 +30,14 @@ export function Lines({ text, start = 1, label }: LinesProps) {
   // Another page is another block, seen from its top.
   return (
     <div className="text-block">
-      <pre key={from} {...scrolling(shown.length, text.length, label)} data-numbered={start === null ? undefined : ""}>
+      {/* biome-ignore lint/a11y/useSemanticElements: lines are no set of fields */}
+      <pre
+        key={from}
+        className="text-lines"
+        role="group"
+        aria-label={label}
+        data-numbered={start === null ? undefined : ""}
+      >
         {shown.map((line, index) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: a line is known by its place
           <Line key={from + index} number={numbers === undefined ? undefined : numbers + index}>
@@ -55,10 +62,10 @@ export function Lines({ text, start = 1, label }: LinesProps) {
 const SCROLLS_LINES = 12;
 const SCROLLS_CHARACTERS = 1200;
 
-/** A block of lines; one that may scroll can be reached with the keyboard. */
+/** A block that scrolls by itself, since it follows its end; one that may can be reached with the keyboard. */
 export function scrolling(lines: number, characters: number, label: string) {
   const scrolls = lines > SCROLLS_LINES || characters > SCROLLS_CHARACTERS;
-  return { ...scrollable(label), className: "text-lines", tabIndex: scrolls ? 0 : undefined };
+  return { ...scrollable(label), className: "text-lines text-follows", tabIndex: scrolls ? 0 : undefined };
 }
 
 /** What scrolls must be reachable with the keyboard, and say what it is. */

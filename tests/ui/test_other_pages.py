@@ -57,7 +57,7 @@ async def test_what_would_happen_if_is_answered_without_doing_it(page: Page, hom
     line = main.get_by_label(re.compile("Command line|line", re.IGNORECASE)).first
     await line.fill("rm -rf build")
     await main.get_by_role("button", name="Check").click()
-    await expect(main).to_contain_text("REFUSE")
+    await expect(main).to_contain_text("Refused")
     await line.fill("find . -name '*.py' -delete")
     await main.get_by_role("button", name="Check").click()
     await expect(main).to_contain_text("-delete: deletes every file it finds, for good.")

@@ -121,7 +121,7 @@ async def test_every_flow_works_while_servers_are_restarted(fleet: Fleet, browse
             await beside(page).get_by_label("Tool").select_option("execute_command")
             await beside(page).get_by_label(re.compile("line", re.IGNORECASE)).first.fill("rm -rf build")
             await beside(page).get_by_role("button", name="Check").click()
-            await expect(beside(page)).to_contain_text("REFUSE")
+            await expect(beside(page)).to_contain_text("Refused")
 
             await page.get_by_role("link", name="Audit").click()
             await beside(page).get_by_role("button", name=re.compile("Verify")).click()

@@ -71,7 +71,7 @@ it("each row says when, what, how risky, how it ended, by whom and how long", as
   expect(rows[1]).toContain("a\\u{202e}b.txt");
   expect(rows[1]).toContain("changed since it was approved");
   expect(rows[1]).toContain("by bob");
-  expect(rows[2]).toContain("not allowed");
+  expect(rows[2]).toContain("denied");
   expect(rows[3]).toContain("without asking");
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("link", { name: /README/ }));
@@ -93,7 +93,7 @@ it("filters are the server's, except for the text", async () => {
   await user.selectOptions(screen.getByLabelText("Tool"), "write_file");
   await user.selectOptions(screen.getByLabelText("State"), "failed");
   await user.selectOptions(screen.getByLabelText("Risk"), "HIGH");
-  await user.selectOptions(screen.getByLabelText("Session"), "here");
+  await user.selectOptions(screen.getByLabelText("Conversation"), "here");
   const asked = Object.fromEntries(host.of("/my/tools/history").at(-1)?.query ?? []);
   expect(asked).toEqual({
     project_id: "proj_1",

@@ -54,7 +54,7 @@ describe("conversations", () => {
     const texts = screen.getAllByRole("listitem").map((item) => item.textContent);
     expect(texts[0]).toMatch(/^Tidy\\u\{202e\} up.*2 to review$/);
     expect(texts[1]).toContain("Untitled");
-    expect(texts[2]).toMatch(/open now1 waits for you$/);
+    expect(texts[2]).toMatch(/open now1 to review$/);
     await expectAccessible(container);
     await userEvent.click(screen.getByRole("link", { name: /Tidy/ }));
     expect(go).toHaveBeenCalledWith({ page: "chat", session: "sess_2" });

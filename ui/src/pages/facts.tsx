@@ -29,8 +29,10 @@ export function When({ at }: { at: string }) {
   return <Ago at={at} />;
 }
 
+export const LEVELS: Record<string, string> = { LOW: "Low", MEDIUM: "Medium", HIGH: "High", REFUSE: "Refused" };
+
 export function Risk({ level }: { level: string }) {
-  return <span className={`page-risk page-risk-${level.toLowerCase()}`}>{level}</span>;
+  return <span className={`page-risk page-risk-${level.toLowerCase()}`}>{LEVELS[level] ?? level}</span>;
 }
 
 /** Text from elsewhere, in one line. */

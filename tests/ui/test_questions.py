@@ -120,7 +120,7 @@ async def test_high_takes_a_second_step_before_it_can_be_allowed(page: Page, hom
     assert await page.get_by_role("menuitem", name="Allow similar…").count() == 0, "no class is offered from HIGH"
     await page.keyboard.press("Escape")
     await asked.get_by_role("button", name="Allow once…").dblclick()
-    await expect(asked).to_contain_text("High risk. Runs immediately.")
+    await expect(asked).to_contain_text("High risk. Written immediately.")
     assert not (home.workspace / "deploy.sh").exists(), "a double click is one step"
     await shot(page, "high-armed")
     await asked.get_by_role("button", name="Yes, allow once").click()

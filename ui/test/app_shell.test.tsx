@@ -343,6 +343,23 @@ describe("what waits", () => {
     expect(document.activeElement).toBe(writing());
   });
 
+  test("to have been taken to one is no reason to take the focus for the next", async () => {
+    const { host, user } = await shown();
+    await tell(host, sample.asked("a", 1));
+    await user.click(screen.getByRole("button", { name: "1 to review" }));
+    const card = () => within(screen.getByRole("region", { name: "Waiting for your decision" })).getByRole("article");
+    await waitFor(() => expect(document.activeElement).toBe(card()));
+    await user.click(writing());
+    await tell(host, sample.decided("a"));
+    await waitFor(() => expect(screen.queryByRole("region", { name: "Waiting for your decision" })).toBeNull(), {
+      timeout: 6000,
+    });
+    await tell(host, sample.asked("b", 2));
+    await new Promise((done) => setTimeout(done, 50));
+    expect(card().getAttribute("data-approval")).toBe("b");
+    expect(document.activeElement).toBe(writing());
+  });
+
   test("it takes the main column; the conversation is folded, opens on asking, and comes back at the end", async () => {
     const { host, user, view } = await shown();
     const folded = () => [...view.container.querySelectorAll(".app-fold")].map((each) => each.hasAttribute("inert"));

@@ -424,7 +424,7 @@ describe("a write that waits", () => {
     expect(old.querySelector(".card-details")?.textContent).toContain("Raw parameters");
     expect(old.textContent).not.toContain("network");
     await press(button("Allow once…"));
-    expect(old.querySelector(".card-armed")?.textContent).toContain("High risk. Runs immediately. Replace a.txt");
+    expect(old.querySelector(".card-armed")?.textContent).toContain("High risk. Written immediately. Replace a.txt");
     const fresh = await shown(absent, {}, writeChange({ before_sha256: "missing" }));
     expect(fresh.querySelector("h2")?.textContent).toBe("Create a.txt");
     expect(fresh.textContent).not.toContain(absent);

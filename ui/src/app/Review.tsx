@@ -207,7 +207,8 @@ interface LineProps {
 
 /** Takes the person to the question they asked for, once it is what is shown. */
 function useWanted(wanted: Wanted, active: boolean, questions: Question[], goTo: (held: Held | null) => void): void {
-  const done = useRef(0);
+  // It comes and goes with what waits: what was asked for before is done.
+  const done = useRef(wanted.count);
   useEffect(() => {
     if (!active || wanted.count === done.current) return;
     done.current = wanted.count;
@@ -215,6 +216,8 @@ function useWanted(wanted: Wanted, active: boolean, questions: Question[], goTo:
     if (found) goTo(turnTo(found.id, questions, performance.now()));
   }, [wanted, active, questions, goTo]);
 }
+
+const isLost = (): boolean => document.activeElement === null || document.activeElement === document.body;
 
 /** Who answered with the keyboard goes on with it at the next question. */
 function useFocusOnNext(panel: RefObject<HTMLElement | null>, held: Held): void {
@@ -228,13 +231,18 @@ function useFocusOnNext(panel: RefObject<HTMLElement | null>, held: Held): void 
       inside.current = (event.target as Element).matches(":focus-visible");
     };
     element.addEventListener("focusin", came);
-    return () => element.removeEventListener("focusin", came);
+    return () => {
+      element.removeEventListener("focusin", came);
+      // Nothing waits any more: reading goes on in the conversation.
+      if (inside.current && isLost()) {
+        document.querySelector<HTMLElement>("section.app-scroll")?.focus({ preventScroll: true });
+      }
+    };
   }, [panel]);
   useEffect(() => {
     if (before.current === lead) return;
     before.current = lead;
-    const lost = document.activeElement === null || document.activeElement === document.body;
-    if (inside.current && lost) {
+    if (inside.current && isLost()) {
       panel.current?.querySelector<HTMLElement>(".card-question")?.focus({ preventScroll: true });
     }
     panel.current?.scrollTo?.({ top: 0 });

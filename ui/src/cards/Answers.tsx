@@ -69,7 +69,7 @@ export function Answers({ question, projectId, api, guard, deciding, words, left
       <MoreBelow />
       {opened === "armed" && !off && (
         <Armed guard={guard} confirm={() => deciding.approve({})} back={() => open(null)} yes="Yes, allow once">
-          High risk. Runs immediately{networkWords(question)}.
+          High risk. {question.tool_name === "write_file" ? "Written" : "Runs"} immediately{networkWords(question)}.
           <span className="card-said">
             {" "}
             {words.verb} {words.what}

@@ -224,7 +224,8 @@ interface FileOfSetProps extends Member {
 
 function FileOfSet(props: FileOfSetProps) {
   const { question, settled, api, host, guard, openAtFirst, sending, problem, send, report, alone } = props;
-  const [open, setOpen] = useState(openAtFirst);
+  const [chosen, setOpen] = useState<boolean | null>(null);
+  const open = chosen ?? openAtFirst;
   const [armed, setArmed] = useState(false);
   const body = useId();
   const loaded = useChange(question, api, guard.lock);

@@ -137,8 +137,8 @@ function Sign({ kind }: { kind: Kind }) {
 
 function Content({ side, kind, other }: { side: Side; kind: Kind; other: Side | null }) {
   const last = side.parts.length - 1;
-  // Only where a newline comes or goes is it news that there is none.
-  const newlineChanges = !side.ended && other?.ended === true;
+  // Only where nothing else changes is it news that there is no newline: else the two would look the same.
+  const newlineChanges = !side.ended && other?.ended === true && textOf(side) === textOf(other);
   return (
     <>
       {side.parts.map((part, index) => (
@@ -151,6 +151,8 @@ function Content({ side, kind, other }: { side: Side; kind: Kind; other: Side | 
     </>
   );
 }
+
+const textOf = ({ parts }: Side): string => parts.map(({ text }) => text).join("");
 
 const MOST_MARKS = 40;
 

@@ -1,7 +1,7 @@
 // A question that waits for a decision: what will happen, how risky it is, exactly what with, and the ways to answer. It
 // never takes the focus and never answers by itself. Nothing of it is cut off: what is long makes the page longer.
 
-import { type RefObject, useEffect, useMemo, useRef } from "react";
+import { type RefObject, useEffect, useRef } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
 import type { Question, Settled } from "../state/model";
@@ -51,7 +51,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
   const isWrite = question.tool_name === "write_file";
   const loaded = useChange(question, api, guard.lock);
   const change = loaded && "change" in loaded ? loaded.change : null;
-  const found = useMemo(() => (change ? compared(change.change) : null), [change]);
+  const found = change ? compared(change.change) : null;
   const words = headline(question, change);
   const path = isWrite && words.verb !== "Create" ? String(question.tool_params.path) : null;
   const calls = question.tool_ids.length;

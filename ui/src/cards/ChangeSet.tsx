@@ -2,7 +2,7 @@
 // one answer for all of them. Each answer is sent for its own approval with its own digest; what fails is said.
 
 import { ChevronRight, MessageSquareX, SquareArrowOutUpRight } from "lucide-react";
-import { useCallback, useEffect, useId, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useId, useRef, useState } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
 import { More } from "../parts/More";
@@ -27,6 +27,8 @@ import { comparedWith, useChange, WriteShown } from "./WriteShown";
 
 /** So many files are open at once; of more only the first is. */
 const MOST_OPEN = 6;
+/** So many differences are asked for at once; the others when they are opened. */
+const MOST_ASKED = 20;
 
 export interface Member {
   question: Question;
@@ -114,6 +116,7 @@ export function ChangeSet(props: ChangeSetProps) {
             host={host}
             guard={guard}
             openAtFirst={members.length <= MOST_OPEN || index === 0}
+            eager={index < MOST_ASKED}
             sending={states[member.question.id]?.sending ?? null}
             problem={states[member.question.id]?.problem ?? null}
             send={(given) => void send(member.question, given)}
@@ -215,6 +218,8 @@ interface FileOfSetProps extends Member {
   host: Host;
   guard: Guard;
   openAtFirst: boolean;
+  /** Its difference is asked for although it is not open. */
+  eager: boolean;
   sending: "approved" | "rejected" | null;
   problem: Trouble | null;
   send: (given: Answer) => void;
@@ -223,14 +228,14 @@ interface FileOfSetProps extends Member {
 }
 
 function FileOfSet(props: FileOfSetProps) {
-  const { question, settled, api, host, guard, openAtFirst, sending, problem, send, report, alone } = props;
+  const { question, settled, api, host, guard, openAtFirst, eager, sending, problem, send, report, alone } = props;
   const [chosen, setOpen] = useState<boolean | null>(null);
   const open = chosen ?? openAtFirst;
   const [armed, setArmed] = useState(false);
   const body = useId();
-  const loaded = useChange(question, api, guard.lock);
+  const loaded = useChange(question, api, guard.lock, eager || open);
   const change = loaded && "change" in loaded ? loaded.change : null;
-  const found = useMemo(() => (change ? compared(change.change) : null), [change]);
+  const found = change ? compared(change.change) : null;
   const { id } = question;
   useEffect(() => {
     if (found) report(id, { added: found.added, removed: found.removed });

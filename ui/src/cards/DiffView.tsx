@@ -9,7 +9,7 @@ import { Pager } from "../text/Lines";
 import { visible } from "../text/visible";
 import { counted, thousands } from "../text/words";
 import { DiffTable, type Folding } from "./DiffTable";
-import { difference, type Row } from "./difference";
+import { type Difference, difference, type Row } from "./difference";
 import { FileName } from "./EffectLines";
 
 /** Two sides need so much: else a line of code wraps in each. */
@@ -38,7 +38,7 @@ export function DiffView({ change, named = false, host, approvalId }: DiffViewPr
     setSplit(wanted);
     host.remember("diff", wanted ? "split" : "unified");
   };
-  const found = useMemo(() => compared(change), [change]);
+  const found = compared(change);
   const title = `${visible(change.path)} (${KINDS[change.kind]})`;
   return (
     <section className="card-diff" ref={box} aria-label={`Change of ${title}`}>
@@ -91,8 +91,19 @@ export function Counts({ added, removed }: { added: number; removed: number }) {
   );
 }
 
+/** Of one change it is asked for in several places, and may take a while. */
+const known = new WeakMap<ShownChange, Difference | null>();
+
 /** What changes, line by line; null where a side is not known. */
-export function compared(change: ShownChange): ReturnType<typeof difference> | null {
+export function compared(change: ShownChange): Difference | null {
+  const found = known.get(change);
+  if (found !== undefined) return found;
+  const made = compare(change);
+  known.set(change, made);
+  return made;
+}
+
+function compare(change: ShownChange): Difference | null {
   const before = change.before ?? null;
   const after = change.after ?? null;
   const shows = (change.kind === "create" || before !== null) && (change.kind === "delete" || after !== null);

@@ -25,36 +25,47 @@ interface WriteShownProps {
 export type Loaded = { change: WriteChange } | { problem: string } | null;
 
 /** What a write would change, once the machine has said it; of another call there is nothing to ask. */
-export function useChange(question: Question, api: Api, moved: () => void): Loaded {
+export function useChange(question: Question, api: Api, moved: () => void, wanted = true): Loaded {
   const [loaded, setLoaded] = useState<Loaded>(null);
   const tell = useRef(moved);
   tell.current = moved;
   const { id, digest } = question;
-  const isWrite = question.tool_name === "write_file";
+  const asks = wanted && question.tool_name === "write_file";
   useEffect(() => {
-    if (!isWrite) return;
-    let wanted = true;
+    if (!asks) return;
+    let here = true;
     const settle = (found: Loaded) => {
-      if (!wanted) return;
+      if (!here) return;
       setLoaded(found);
       tell.current();
     };
     const again = new Again();
     const load = () =>
       api.change(id).then(
-        (change) => settle(change.digest === digest ? { change } : { problem: "What came belongs to another call." }),
+        (change) =>
+          settle(
+            change.digest === digest ? { change: saidOnce(change) } : { problem: "What came belongs to another call." },
+          ),
         (error: unknown) => {
           settle({ problem: told(error) });
-          if (wanted && passing(error)) again.later(load);
+          if (here && passing(error)) again.later(load);
         },
       );
     void load();
     return () => {
-      wanted = false;
+      here = false;
       again.reset();
     };
-  }, [api, id, digest, isWrite]);
+  }, [api, id, digest, asks]);
   return loaded;
+}
+
+const NOT_LOOKED = /^No machine has looked at the file: [^.]*\.\s*/;
+
+/** Without what the question says among its warnings. */
+function saidOnce(found: WriteChange): WriteChange {
+  const note = found.change.note?.replace(NOT_LOOKED, "") || null;
+  return { ...found, change: { ...found.change, note } };
 }
 
 export function WriteShown({ question, loaded, api, host, moved }: WriteShownProps) {

@@ -54,7 +54,7 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
             Stop
           </button>
         )}
-        {(count > 0 || link !== "down") && (
+        {(count > 0 || link === "up") && (
           <button
             type="button"
             className={count > 0 ? "app-waiting app-waiting-some" : "app-waiting"}

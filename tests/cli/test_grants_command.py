@@ -133,7 +133,7 @@ def test_rule_is_tried_out_before_it_is_given(site: Site) -> None:
     assert done.returncode == 0
     assert f"{BELOW}." in done.stdout
     assert re.search(r"It would have covered \d+ of your last \d+ calls?, among them \d+ you refused", done.stdout)
-    assert "you denied: Write 'docs/preview.md'" in done.stdout
+    assert "you denied: Write docs/preview.md" in done.stdout
     wide = site.here("grants", "preview", '{"tool": "write_file", "paths": ["**"]}', "--project", site.project_id)
     assert "It may not be saved: " in wide.stdout
     assert site.json("grants", "preview", RULE, "--json")["problem"] is None

@@ -154,6 +154,19 @@ def question(page: Page) -> Locator:
     return page.locator(".card-question:not([data-settled])")
 
 
+async def more(page: Page, words: str) -> None:
+    """Choose one of the further ways to answer."""
+    await page.get_by_role("button", name="More ways to answer", exact=True).click()
+    await page.get_by_role("menuitem", name=words).click()
+
+
+async def deny(page: Page, reason: str) -> None:
+    """Deny what waits, with a reason."""
+    await more(page, "Deny with a reason…")
+    await question(page).get_by_label("Reason to deny, told to the agent; Enter denies").fill(reason)
+    await question(page).get_by_role("button", name="Deny", exact=True).click()
+
+
 def answer(page: Page, number: int = 0) -> Locator:
     """What the agent said in the end, counted from the first."""
     return page.locator(".app-said:not(.app-said-mine)[aria-busy=false]").nth(number)

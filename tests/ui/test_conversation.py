@@ -39,7 +39,7 @@ async def test_who_is_not_signed_in_is_told_how(page: Page, home: Household, fau
 
 @pytest.mark.promise("U")
 async def test_another_browser_is_signed_in_by_a_link_from_this_one(page: Page, faults: Faults) -> None:
-    await page.get_by_role("button", name="Open on another device…").click()
+    await page.get_by_role("button", name="Settings").click()
     await page.get_by_role("button", name="Make a link").click()
     link = await page.get_by_label("Sign-in link").input_value()
     other = await open_signed_out(page, faults)
@@ -95,7 +95,7 @@ async def test_output_is_seen_while_a_command_runs_and_stop_ends_it(page: Page, 
     await expect(card(page)).to_contain_text("green light")
     await shot(page, "running")
     await card(page).get_by_role("button", name="Stop the command").click()
-    await expect(card(page)).to_contain_text("cancelled")
+    await expect(card(page)).to_contain_text("stopped")
     await expect(answer(page)).to_be_visible()
 
 
@@ -122,7 +122,7 @@ async def test_a_refused_call_says_why_and_the_agent_goes_on(page: Page) -> None
 async def test_full_mode_takes_a_second_step_and_then_asks_less(page: Page, home: Household) -> None:
     await page.get_by_role("button", name="Mode: sandbox").click()
     await page.get_by_role("button", name="Switch to full…").click()
-    await expect(page.get_by_role("alert")).to_contain_text("without a question")
+    await expect(page.get_by_role("alert")).to_contain_text("without asking")
     await page.get_by_role("button", name="Yes, work in full mode").click()
     await say(page, "write notes.md: milk")
     await expect(answer(page)).to_be_visible()

@@ -1,11 +1,13 @@
 """Questions in a real browser: what is shown before a person decides, what is a decision, and what never is one."""
 
+import asyncio
+
 import pytest
 from playwright.async_api import Page, expect
 
 from harness.household import Household
 
-from .conftest import OpenPage, answer, beside, card, question, say, shot
+from .conftest import OpenPage, answer, beside, card, deny, more, question, say, shot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -15,13 +17,21 @@ async def test_a_write_is_seen_as_a_difference_and_allowed(page: Page, home: Hou
     (home.workspace / "notes.md").write_text("# Notes\n\nbuy bread\nbuy milk\n")
     await say(page, "write notes.md: # Notes\n\nbuy bread\nbuy oat milk\ncall Ada")
     asked = question(page)
-    await expect(asked).to_contain_text("as read on the machine", ignore_case=True)
+    await expect(asked.get_by_role("heading")).to_have_text("Replace notes.md")
     await expect(asked.get_by_text("buy oat milk").first).to_be_visible()
+    await expect(asked.get_by_role("button", name="Unified")).to_have_count(0)
+    await expect(asked).not_to_contain_text("no newline")
+    # Two sides need a wide window.
+    await page.set_viewport_size({"width": 1440, "height": 800})
     await asked.get_by_role("button", name="Unified").click()
     await expect(asked.get_by_role("button", name="Side by side")).to_be_visible()
     await asked.get_by_role("button", name="Side by side").click()
+    await page.set_viewport_size({"width": 1280, "height": 800})
     await expect(page).to_have_title("(1) Byleave")
     await shot(page, "write-waits")
+    await asked.get_by_text("Details", exact=True).click()
+    await expect(asked).to_contain_text("Compared with the file at")
+    await shot(page, "write-details")
     await asked.get_by_role("button", name="Allow once").click()
     await expect(answer(page)).to_contain_text("notes.md")
     await expect(page).to_have_title("Byleave")
@@ -33,7 +43,7 @@ async def test_a_file_that_changes_before_it_is_written_is_drift_and_left_alone(
     target = home.workspace / "notes.md"
     target.write_text("one\n")
     await say(page, "write notes.md: two")
-    await expect(question(page)).to_contain_text("sha256")
+    await expect(question(page)).to_contain_text("Compared with the file")
     target.write_text("mine\n")
     await question(page).get_by_role("button", name="Allow once").click()
     await expect(card(page)).to_contain_text("changed since")
@@ -53,11 +63,10 @@ async def test_a_question_takes_no_focus_survives_a_reload_and_a_no_reaches_the_
     await expect(question(page)).to_be_visible()
     await page.reload()
     asked = question(page)
-    for told in ("MEDIUM", "notes.md", '<img src="x" id="evil">', "Writes a text file.", "left", "a new file"):
+    for told in ("Medium risk", "Create notes.md", '<img src="x" id="evil">', "Writes a text file.", "Expires in"):
         await expect(asked).to_contain_text(told)
     assert await page.locator("#evil, .card-question b").count() == 0, "what an agent wrote is text"
-    await asked.get_by_label("Reason to deny, told to the agent; Enter denies").fill("not in this directory")
-    await asked.get_by_role("button", name="Deny").click()
+    await deny(page, "not in this directory")
     for _ in range(2):
         await expect(answer(page)).to_contain_text("not in this directory")
         await expect(card(page)).to_contain_text("denied", ignore_case=True)
@@ -69,8 +78,8 @@ async def test_a_question_takes_no_focus_survives_a_reload_and_a_no_reaches_the_
 @pytest.mark.promise("U")
 async def test_the_keyboard_alone_reaches_every_answer(page: Page, home: Household) -> None:
     await say(page, "write notes.md: milk")
-    await expect(question(page)).to_contain_text("there is no such file")
-    await page.get_by_role("button", name="1 waits for you").focus()
+    await expect(question(page)).to_contain_text("Create notes.md")
+    await page.get_by_role("button", name="1 to review").focus()
     await page.keyboard.press("Enter")
     for _ in range(40):
         await page.keyboard.press("Tab")
@@ -83,18 +92,38 @@ async def test_the_keyboard_alone_reaches_every_answer(page: Page, home: Househo
     await expect(answer(page)).to_be_visible()
     assert (home.workspace / "notes.md").exists()
 
+    # With its keys: one for the focus, and then the press.
+    await say(page, "write other.md: milk")
+    await expect(question(page)).to_contain_text("Create other.md")
+    await page.get_by_role("button", name="1 to review").click()
+    await expect(question(page)).to_be_focused()
+    await page.keyboard.press("v")
+    await expect(question(page)).to_contain_text("Raw parameters")
+    await page.keyboard.press("d")
+    await expect(question(page).get_by_role("button", name="Deny", exact=True)).to_be_focused()
+    await page.keyboard.press("a")
+    await expect(allow).to_be_focused()
+    assert not (home.workspace / "other.md").exists()
+    await expect(allow).to_be_enabled()
+    await page.keyboard.press("Enter")
+    await expect(answer(page, 1)).to_be_visible()
+    assert (home.workspace / "other.md").exists()
+
 
 @pytest.mark.promise("U", "R4")
 async def test_high_takes_a_second_step_before_it_can_be_allowed(page: Page, home: Household) -> None:
     await say(page, "write deploy.sh: echo hi")
     asked = question(page)
-    await expect(asked).to_contain_text("HIGH")
-    assert await asked.get_by_role("button", name="Allow similar…").count() == 0, "no class is offered from HIGH"
+    await expect(asked).to_contain_text("High risk")
+    await page.get_by_role("button", name="More ways to answer").click()
+    await expect(page.get_by_role("menuitem", name="Deny with a reason…")).to_be_visible()
+    assert await page.get_by_role("menuitem", name="Allow similar…").count() == 0, "no class is offered from HIGH"
+    await page.keyboard.press("Escape")
     await asked.get_by_role("button", name="Allow once…").dblclick()
-    await expect(asked).to_contain_text("This is HIGH.")
+    await expect(asked).to_contain_text("High risk. Written immediately.")
     assert not (home.workspace / "deploy.sh").exists(), "a double click is one step"
     await shot(page, "high-armed")
-    await asked.get_by_role("button", name="Yes, allow it once").click()
+    await asked.get_by_role("button", name="Yes, allow once").click()
     await expect(answer(page)).to_contain_text("deploy.sh")
     assert (home.workspace / "deploy.sh").read_text().strip() == "echo hi"
 
@@ -102,19 +131,20 @@ async def test_high_takes_a_second_step_before_it_can_be_allowed(page: Page, hom
 @pytest.mark.promise("G8", "U")
 async def test_similar_writes_run_unasked_by_the_grant_until_it_is_revoked(page: Page, home: Household) -> None:
     await say(page, "write src/a.md: one")
-    asked = question(page)
-    await asked.get_by_role("button", name="Allow similar…").click()
-    await expect(asked.get_by_role("button", name="Allow this and similar")).to_be_disabled()
-    await asked.get_by_text("Write text files below 'src'.").click()
-    await expect(asked).to_contain_text("would have covered")
-    await expect(asked.get_by_label("The rule; change it if you like")).to_have_value("src/**")
+    await expect(question(page)).to_be_visible()
+    await more(page, "Allow similar…")
+    rules = page.get_by_role("dialog")
+    await expect(rules.get_by_role("button", name="Allow this and similar")).to_be_disabled()
+    await rules.get_by_text("Write text files below 'src'.").click()
+    await expect(rules).to_contain_text("would have covered")
+    await expect(rules.get_by_label("Rule (you can edit it)")).to_have_value("src/**")
     await shot(page, "similar")
-    await asked.get_by_role("button", name="Allow this and similar").click()
+    await rules.get_by_role("button", name="Allow this and similar").click()
     await expect(answer(page)).to_be_visible()
 
     await say(page, "write src/b.md: two")
     await expect(answer(page, 1)).to_be_visible()
-    await expect(card(page)).to_contain_text("by your grant: Write text files below 'src'.")
+    await expect(card(page)).to_contain_text("allowed by your grant: Write text files below 'src'.")
     assert (home.workspace / "src" / "b.md").read_text() == "two"
 
     await page.get_by_role("link", name="Grants").click()
@@ -132,19 +162,20 @@ async def test_similar_writes_run_unasked_by_the_grant_until_it_is_revoked(page:
 @pytest.mark.promise("G8")
 async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_allowed(page: Page) -> None:
     await say(page, "write src/a.md: one")
-    asked = question(page)
-    await asked.get_by_role("button", name="Allow similar…").click()
-    await asked.locator(".card-choice input").first.check()
-    rule = asked.get_by_label("The rule; change it if you like")
-    allow = asked.get_by_role("button", name="Allow this and similar")
+    await expect(question(page)).to_be_visible()
+    await more(page, "Allow similar…")
+    rules = page.get_by_role("dialog")
+    await rules.locator(".card-choice input").first.check()
+    rule = rules.get_by_label("Rule (you can edit it)")
+    allow = rules.get_by_role("button", name="Allow this and similar")
     await rule.fill("**")
-    await expect(asked).to_contain_text("covers the whole workspace")
+    await expect(rules).to_contain_text("covers the whole workspace")
     await expect(allow).to_be_disabled()
     await rule.fill("'src/*.md")
-    await expect(asked).to_contain_text("quotation mark")
+    await expect(rules).to_contain_text("quotation mark")
     await rule.fill("src/*.md")
-    await expect(asked).to_contain_text("'*.md' files directly in 'src'")
-    await asked.get_by_label("At most this many times").fill("1")
+    await expect(rules).to_contain_text("'*.md' files directly in 'src'")
+    await rules.get_by_label("Number of times").fill("1")
     await allow.click()
     await expect(answer(page)).to_be_visible()
     await page.get_by_role("link", name="Grants").click()
@@ -154,12 +185,13 @@ async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_all
 @pytest.mark.promise("G8")
 async def test_everything_in_a_session_takes_its_warning_to_be_read(page: Page, home: Household) -> None:
     await say(page, "write a.md: one")
-    asked = question(page)
-    await asked.get_by_role("button", name="Allow all in this session…").click()
-    await expect(asked).to_contain_text("without asking")
-    await expect(asked.get_by_role("button", name="Allow everything")).to_be_disabled()
-    await asked.get_by_label("I have read this.").check()
-    await asked.get_by_role("button", name="Allow everything").click()
+    await expect(question(page)).to_be_visible()
+    await more(page, "Allow everything in this conversation…")
+    rules = page.get_by_role("dialog")
+    await expect(rules).to_contain_text("The agent won't ask, even for high-risk actions.")
+    await expect(rules.get_by_role("button", name="Allow everything")).to_be_disabled()
+    await rules.get_by_label("I have read this.").check()
+    await rules.get_by_role("button", name="Allow everything").click()
     await expect(answer(page)).to_be_visible()
     await expect(page.locator(".app-banner-high")).to_contain_text("Everything in this conversation is allowed")
     await say(page, "write deploy.sh: echo hi")
@@ -178,7 +210,7 @@ async def test_what_a_script_holds_is_shown_before_it_runs_and_what_it_changed_a
     )
     await say(page, "run python src/app.py")
     asked = question(page)
-    for told in ("This will run", "src/app.py", "print('<b>hello</b>')", "sha256", "It gets no network."):
+    for told in ("Run python src/app.py", "print('<b>hello</b>')", "sha256", "No network", "up to 5 min"):
         await expect(asked).to_contain_text(told)
     await asked.get_by_role("button", name="Allow once").click()
     for _ in range(2):
@@ -198,18 +230,69 @@ async def test_a_decision_in_one_tab_is_seen_in_the_other_at_once(
     await expect(question(other)).to_contain_text("notes.md")
     await expect(question(page)).to_contain_text("notes.md")
     await question(page).get_by_role("button", name="Allow once").click()
-    await expect(other.locator(".card-question[data-settled=approved]")).to_contain_text("Allowed by you")
-    await expect(other.get_by_role("button", name="Nothing waits")).to_be_visible()
+    for each, told in ((other, "Allowed by you, in a browser."), (page, "Allowed by you here.")):
+        # For two seconds, and then it is in the conversation alone.
+        await expect(each.locator(".card-settled").filter(has_text=told).or_(answer(each)).first).to_be_visible()
+        await expect(each.get_by_role("button", name="All clear")).to_be_visible()
+    await expect(other.locator(".app-review")).to_have_count(0)
+    await expect(card(other)).to_contain_text("approved by you")
     await shot(other, "decided-elsewhere")
-    await expect(page.locator(".card-question[data-settled=approved]")).to_contain_text("Allowed by you here.")
+
+
+@pytest.mark.promise("U", "A")
+async def test_writes_that_wait_together_are_one_change_set(page: Page, home: Household) -> None:
+    async with home.agent() as agent:
+        paths = ("a.md", "src/app.py", "b.md")
+        calls = [
+            asyncio.create_task(agent.execute("write_file", {"path": path, "content": "x\ny\n"})) for path in paths
+        ]
+        asked = question(page)
+        await expect(asked.get_by_role("heading")).to_have_text("Change 3 files")
+        for path, count in zip(paths, ("+2", "+2 \u22121", "+2"), strict=True):
+            head = asked.locator(".card-set-head", has_text=path)
+            await expect(head.locator(".card-counts > :first-child")).to_have_text(count)
+        await shot(page, "change-set")
+        # One that comes later is not allowed along with those that were looked at.
+        await page.wait_for_timeout(1000)
+        late = asyncio.create_task(agent.execute("write_file", {"path": "late.md", "content": "x"}))
+        await expect(page.get_by_text("Also waiting")).to_be_visible()
+        await asked.get_by_role("button", name="Deny src/app.py").click()
+        await expect(asked.locator(".card-set-file", has_text="src/app.py")).to_contain_text("Denied by you here.")
+        assert (await calls[1]).status == "rejected"
+        await asked.get_by_role("button", name="Allow all 2").click()
+        assert [(await call).status for call in calls] == ["completed", "rejected", "completed"]
+        await expect(asked.get_by_role("heading")).to_have_text("Create late.md")
+        await asked.get_by_role("button", name="Deny", exact=True).click()
+        assert (await late).status == "rejected"
+    assert (home.workspace / "b.md").read_text() == "x\ny\n"
+    assert (home.workspace / "src" / "app.py").read_text().startswith("print")
+
+
+@pytest.mark.promise("U")
+async def test_review_takes_the_main_column_and_the_chat_is_a_button_away(page: Page) -> None:
+    await say(page, "write notes.md: milk")
+    scrollers = """() => [...document.querySelectorAll('.app-review *')].filter((each) =>
+        /auto|scroll/.test(getComputedStyle(each).overflowY)).length"""
+    await expect(question(page)).to_be_visible()
+    assert await page.evaluate(scrollers) == 0, "there is one scroller"
+    await expect(page.locator(".app-said-mine")).not_to_be_visible()
+    await page.get_by_role("button", name="Show chat").click()
+    await expect(page.locator(".app-said-mine")).to_be_visible()
+    await expect(question(page)).not_to_be_visible()
+    await shot(page, "chat-opened")
+    await page.get_by_role("button", name="1 to review").click()
+    await question(page).get_by_role("button", name="Deny", exact=True).click()
+    await expect(page.locator(".app-review")).to_have_count(0)
+    await expect(answer(page)).to_be_visible()
 
 
 @pytest.mark.promise("U", "W7")
 async def test_a_question_nobody_answers_says_so_and_runs_nothing(page: Page, home: Household) -> None:
     object.__setattr__(home.settings, "medium_approval_seconds", 2)  # frozen; the server reads them each time
     await say(page, "write notes.md: milk")
-    await expect(question(page)).to_contain_text("left")
-    await expect(page.locator(".card-question[data-settled=timeout]")).to_contain_text("Nobody answered in time")
+    await expect(question(page)).to_contain_text("Expires in")
+    await expect(page.locator(".app-review")).to_have_count(0)
+    await expect(card(page)).to_contain_text("nobody answered in time")
     await expect(answer(page)).to_be_visible()
     assert not (home.workspace / "notes.md").exists()
 
@@ -227,4 +310,4 @@ async def test_what_is_masked_in_a_file_that_would_run_is_shown_when_asked_for(p
     await asked.get_by_role("button", name="Show them").click()
     await expect(asked).to_contain_text(f'"api_token": "{token}"')
     await shot(page, "file-revealed")
-    await asked.get_by_role("button", name="Deny").click()
+    await asked.get_by_role("button", name="Deny", exact=True).click()

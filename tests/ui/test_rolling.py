@@ -18,7 +18,7 @@ from harness.fleet import Fleet, open_fleet
 from harness.postgres import PostgresServer
 from harness.processes import Process, User
 
-from .conftest import answer, answer_with, beside, card, question, say, shot
+from .conftest import answer, answer_with, beside, card, deny, more, question, say, shot
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("D", "U"), pytest.mark.timeout(180)]
 
@@ -95,16 +95,15 @@ async def test_every_flow_works_while_servers_are_restarted(fleet: Fleet, browse
             await page.get_by_role("link", name="Chat").click()
 
             await say(page, "write secret.md: no")
-            await question(page).get_by_label("Reason to deny, told to the agent; Enter denies").fill("not here")
-            await question(page).get_by_role("button", name="Deny").click()
+            await deny(page, "not here")
             await expect(answer_with(page, "not here")).to_be_visible()
             await expect(card(page)).to_contain_text("by you, in a browser")
 
             # A grant, used and taken back.
             await say(page, "write src/a.md: one")
-            await question(page).get_by_role("button", name="Allow similar…").click()
-            await question(page).get_by_text("Write text files below 'src'.").click()
-            await question(page).get_by_role("button", name="Allow this and similar").click()
+            await more(page, "Allow similar…")
+            await page.get_by_role("dialog").get_by_text("Write text files below 'src'.").click()
+            await page.get_by_role("button", name="Allow this and similar").click()
             await expect(answer_with(page, "src/a.md")).to_be_visible()
             await say(page, "write src/b.md: two")
             await expect(answer_with(page, "src/b.md")).to_be_visible()
@@ -122,11 +121,11 @@ async def test_every_flow_works_while_servers_are_restarted(fleet: Fleet, browse
             await beside(page).get_by_label("Tool").select_option("execute_command")
             await beside(page).get_by_label(re.compile("line", re.IGNORECASE)).first.fill("rm -rf build")
             await beside(page).get_by_role("button", name="Check").click()
-            await expect(beside(page)).to_contain_text("REFUSE")
+            await expect(beside(page)).to_contain_text("Refused")
 
             await page.get_by_role("link", name="Audit").click()
             await beside(page).get_by_role("button", name=re.compile("Verify")).click()
-            await expect(beside(page)).to_contain_text("The chain holds")
+            await expect(beside(page)).to_contain_text("Record intact")
             await shot(page, "rolling")
             await expect(page.locator(TROUBLE)).to_have_count(0)
 

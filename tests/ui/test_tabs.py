@@ -58,10 +58,10 @@ async def test_eight_tabs_in_sight_hear_everything_over_one_stream_whoever_leave
         )
         for page in pages[1:]:
             await expect(question(page)).to_contain_text("late.md")
-        await question(pages[3]).get_by_role("button", name="Deny").click()
+        await question(pages[3]).get_by_role("button", name="Deny", exact=True).click()
         assert (await call).status == "rejected"
     for page in pages[1:]:
-        await expect(page.get_by_role("button", name="Nothing waits")).to_be_visible()
+        await expect(page.get_by_role("button", name="All clear")).to_be_visible()
     await until(lambda: len(feeds(home) - others) == 1)
 
 
@@ -81,10 +81,10 @@ async def test_a_tab_that_the_browser_froze_keeps_nothing_from_the_others(open_p
         # The person turns to the second one.
         await second.evaluate("window.dispatchEvent(new Event('focus'))")
         await expect(question(second)).to_contain_text("late.md")
-        await question(second).get_by_role("button", name="Deny").click()
+        await question(second).get_by_role("button", name="Deny", exact=True).click()
         assert (await call).status == "rejected"
     await session.send(FROZEN, {"state": "active"})
-    await expect(first.get_by_role("button", name="Nothing waits")).to_be_visible()
+    await expect(first.get_by_role("button", name="All clear")).to_be_visible()
 
 
 @pytest.mark.promise("U", "S")
@@ -95,7 +95,9 @@ async def test_signing_out_in_one_tab_ends_all_of_them_and_leaves_nothing_writte
     await page.get_by_label("Message", exact=True).fill("my password is")
     other = await open_page()
     await other.get_by_label("Message", exact=True).fill("a secret draft")
+    await other.get_by_role("button", name="Settings").click()
     await other.get_by_role("checkbox", name="Play a sound").check()
+    await other.get_by_role("button", name="Close").click()
     await other.get_by_role("button", name="Sign out alice").click()
     for each in (page, other):
         await expect(each.get_by_role("heading", name="You are not signed in")).to_be_visible()

@@ -44,7 +44,7 @@ async def test_a_server_that_restarts_in_the_middle_of_a_run_loses_nothing(brows
         page = await context.new_page()
         await page.goto(site.url + link)
         await say(page, "write notes.md: milk")
-        await expect(question(page)).to_contain_text("there is no such file")
+        await expect(question(page)).to_contain_text("Create")
         field = page.get_by_label("Message", exact=True)
         await field.fill("a draft")
         await server.kill()
@@ -118,7 +118,7 @@ async def test_a_message_whose_answer_got_lost_arrives_once(page: Page, home: Ho
     await say(page, "list src")
     # By itself it goes three times; then the person has it back, and sends it once more as it is.
     await expect(page.get_by_role("alert")).to_contain_text("No answer came")
-    await expect(page.get_by_text("Sent again as it is, it arrives once.")).to_be_visible()
+    await expect(page.get_by_text("Retrying is safe; it won't be sent twice.")).to_be_visible()
     await shot(page, "answer-lost")
     field = page.get_by_label("Message", exact=True)
     await expect(field).to_have_value("list src")

@@ -1,6 +1,7 @@
 // How a person who looks elsewhere is told of questions: a desktop notification and a sound, each only where they turned
 // it on. One for many that come together, never one for each. It decides nothing and says no more than the card does.
 
+import { RISKS } from "./cards/Risk";
 import type { Alerts, Waiting } from "./host";
 import { inSight, onSight } from "./sight";
 import { sound, unlockSound } from "./sound";
@@ -128,11 +129,11 @@ export class Alerting implements Alerts {
     const alone = count === 1;
     // What an agent had a hand in is shown for one question only, on one line, as the card has it; of many the number.
     const words = alone
-      ? `${newest?.risk}: ${shortened(oneLine(headline ?? ""), LONGEST)}`
-      : `${news.length === count ? "All" : news.length} new. Open Byleave to read and answer them.`;
+      ? `${newest ? RISKS[newest.risk] : ""}: ${shortened(oneLine(headline ?? ""), LONGEST)}`
+      : `${news.length === count ? "All" : news.length} new. Open Byleave to answer.`;
     // One at a time: a newer one takes the place of the older, and is seen again.
     this.#note?.close();
-    const title = alone ? "Byleave: one question waits" : `Byleave: ${count} questions wait`;
+    const title = `Byleave: ${count} to review`;
     const note = made(title, words);
     this.#note = note;
     this.#unable = note === null;

@@ -74,7 +74,7 @@ describe("the frame", () => {
   test("a lost connection is said, and when it is back too", async () => {
     const { host } = await shown();
     await act(async () => host.stream.closed(0));
-    expect(screen.getByText("Connection lost, trying again…")).toBeTruthy();
+    expect(screen.getByText("Connection lost. Reconnecting…")).toBeTruthy();
     await screen.findByText("Connected", {}, { timeout: 3000 });
   });
 
@@ -103,11 +103,11 @@ describe("the frame", () => {
 
   test("pages are reached by their links, the focus goes along, and the address is left alone where it is not ours", async () => {
     const { user } = await shown();
-    await user.click(screen.getByRole("link", { name: "Sessions" }));
-    expect(await screen.findByRole("heading", { level: 1, name: "Sessions" }, { timeout: 10_000 })).toBeTruthy();
+    await user.click(screen.getByRole("link", { name: "Conversations" }));
+    expect(await screen.findByRole("heading", { level: 1, name: "Conversations" }, { timeout: 10_000 })).toBeTruthy();
     expect(document.activeElement).toBe(screen.getByRole("main"));
     expect(location.hash).toBe("");
-    expect(screen.getByRole("link", { name: "Sessions" }).getAttribute("aria-current")).toBe("page");
+    expect(screen.getByRole("link", { name: "Conversations" }).getAttribute("aria-current")).toBe("page");
     await user.click(screen.getByRole("link", { name: "Chat" }));
     expect(screen.getByRole("heading", { level: 1 }).textContent).toBe("First");
   });
@@ -127,7 +127,7 @@ describe("the frame", () => {
 
   test("a link with a key held is the browser's business", async () => {
     await shown();
-    const link = screen.getByRole("link", { name: "Sessions" });
+    const link = screen.getByRole("link", { name: "Conversations" });
     fireEvent.click(link, { ctrlKey: true });
     expect(screen.getByRole("link", { name: "Chat" }).getAttribute("aria-current")).toBe("page");
   });
@@ -145,7 +145,8 @@ describe("the frame", () => {
     for (const what of ["agents", "machines"])
       host.table[`GET /my/projects/p2/${what}`] = host.table[`GET /my/projects/p/${what}`];
     const { user } = await shown(host);
-    await user.selectOptions(screen.getByLabelText("Project"), "other");
+    await user.click(screen.getByRole("combobox", { name: "Project" }));
+    await user.click(await screen.findByRole("option", { name: "other" }));
     expect(await screen.findByText("What should the agent do?")).toBeTruthy();
   });
 
@@ -186,36 +187,24 @@ describe("machines", () => {
   test("a machine and what isolates it are in sight, with what that means", async () => {
     const { user } = await shown();
     await user.click(screen.getByRole("button", { name: /isolated: bwrap/ }));
-    expect(screen.getByText(/Commands run isolated/)).toBeTruthy();
+    expect(screen.getByText(/Commands can only change files/)).toBeTruthy();
     await user.keyboard("{Escape}");
-    expect(screen.queryByText(/Commands run isolated/)).toBeNull();
+    await waitFor(() => expect(screen.queryByText(/Commands can only change files/)).toBeNull());
     expect(document.activeElement?.textContent).toContain("isolated");
-    // Going on with the keyboard closes it, and the focus goes where the person went.
     await user.keyboard("{Enter}");
-    expect(screen.getByText(/Commands run isolated/)).toBeTruthy();
-    await user.tab();
-    expect(screen.queryByText(/Commands run isolated/)).toBeNull();
-    expect(document.activeElement?.textContent).not.toContain("isolated");
-    // Other keys, and Escape while it is closed, are not its own.
-    const button = screen.getByRole("button", { name: /isolated: bwrap/ });
-    fireEvent.keyDown(button, { key: "Escape" });
-    fireEvent.click(button);
-    fireEvent.keyDown(button, { key: "a" });
-    expect(screen.getByText(/Commands run isolated/)).toBeTruthy();
-    fireEvent.click(button);
-    expect(screen.queryByText(/Commands run isolated/)).toBeNull();
+    expect(await screen.findByText(/Commands can only change files/)).toBeTruthy();
   });
 
   test.each([
-    ["none", /no isolation/, /can do whatever/],
-    [null, /isolation unknown/, /did not say/],
-    ["other", /isolated: other/, /held by other/],
+    ["none", /no isolation/, /anything your account can/],
+    [null, /isolation unknown/, /did not say how/],
+    ["other", /isolated: other/, /isolated by other/],
   ])("isolation %s is said", async (isolation, label, words) => {
     const { user } = await shown(new TableHost(machines(machine(isolation))));
     await user.click(screen.getByRole("button", { name: label }));
     expect(screen.getByText(words)).toBeTruthy();
     await user.click(document.body);
-    expect(screen.queryByText(words)).toBeNull();
+    await waitFor(() => expect(screen.queryByText(words)).toBeNull());
   });
 
   test("several are counted, and the next is named", async () => {
@@ -300,12 +289,12 @@ describe("the conversation", () => {
     fireEvent.scroll(scroller);
     scroller.scrollTop = 300;
     fireEvent.scroll(scroller);
-    expect(screen.getByRole("button", { name: /To the newest/ })).toBeTruthy();
+    expect(screen.getByRole("button", { name: /Latest/ })).toBeTruthy();
     await tell(host, sample.said("b", 2, { run_id: "r2" }));
     expect(scroller.scrollTop).toBe(300);
-    await user.click(screen.getByRole("button", { name: /New below/ }));
+    await user.click(screen.getByRole("button", { name: /New messages/ }));
     expect(scroller.scrollTop).toBe(1000);
-    expect(screen.queryByRole("button", { name: /New below/ })).toBeNull();
+    expect(screen.queryByRole("button", { name: /New messages/ })).toBeNull();
     await tell(host, sample.said("c", 3, { run_id: "r3" }));
     expect(scroller.scrollTop).toBe(1000);
   });
@@ -322,37 +311,76 @@ test("a reload in the middle of a run shows that it works, and the way to stop i
 describe("what waits", () => {
   test("it is counted, told to the host, and reached from another page", async () => {
     const { host, user } = await shown();
-    expect((screen.getByRole("button", { name: "Nothing waits" }) as HTMLButtonElement).disabled).toBe(true);
+    expect((screen.getByRole("button", { name: "All clear" }) as HTMLButtonElement).disabled).toBe(true);
     await tell(host, sample.asked("a", 1), sample.asked("b", 2, { session_id: "x" }));
     const questions = ["a", "b"].map((id) => ({ id, risk: "MEDIUM" }));
     expect(host.told.at(-1)).toEqual({ count: 2, headline: "Write b", questions });
-    expect(screen.getByText("A question waits: Write b")).toBeTruthy();
-    await user.click(screen.getByRole("link", { name: "Sessions" }));
-    await user.click(screen.getByRole("button", { name: "2 wait for you" }));
+    expect(screen.getByText("To review: Write b")).toBeTruthy();
+    await user.click(screen.getByRole("link", { name: "Conversations" }));
+    await user.click(screen.getByRole("button", { name: "2 to review" }));
     const region = screen.getByRole("region", { name: "Waiting for your decision" });
-    const cards = within(region).getAllByRole("article");
-    await waitFor(() => expect(document.activeElement).toBe(cards[0]));
+    const card = () => within(region).getByRole("article");
+    await waitFor(() => expect(document.activeElement).toBe(card()));
+    expect(card().getAttribute("aria-label")).toBe("Question: Write a");
+    expect(card().textContent).not.toContain("Another conversation");
     act(() => host.onShowWaiting?.("b"));
-    await waitFor(() => expect(document.activeElement).toBe(cards[1]));
-    expect(cards.map((card) => card.getAttribute("aria-label"))).toEqual(["Question: Write a", "Question: Write b"]);
-    expect(cards[0]?.textContent).not.toContain("Another conversation");
-    expect(cards.map((card) => card.querySelector(".card-left")?.textContent?.slice(0, 6))).toEqual([
-      "1 of 2",
-      "2 of 2",
-    ]);
-    expect(cards[1]?.textContent).toMatch(/^Another conversation/);
+    await waitFor(() => expect(card().getAttribute("aria-label")).toBe("Question: Write b"));
+    await waitFor(() => expect(document.activeElement).toBe(card()));
+    expect(region.textContent).toContain("2 of 2");
+    expect(card().textContent).toMatch(/^Another conversation/);
   });
 
-  test("a question takes no focus from who is writing, and stays in its place when it is settled", async () => {
+  test("a question takes no focus from who is writing, and the next comes when it is settled", async () => {
     const { host, user } = await shown();
     await user.click(writing());
-    await tell(host, sample.asked("a", 1), sample.asked("b", 2));
+    await tell(host, sample.asked("a", 1), sample.asked("b", 2, { session_id: "x" }));
     expect(document.activeElement).toBe(writing());
     await tell(host, sample.decided("a"));
-    const cards = within(screen.getByRole("region", { name: "Waiting for your decision" })).getAllByRole("article");
-    expect(cards.map((card) => card.getAttribute("data-approval"))).toEqual(["a", "b"]);
-    await user.click(within(cards[0] as HTMLElement).getByRole("button", { name: "Dismiss" }));
-    expect(screen.getByRole("button", { name: "1 waits for you" })).toBeTruthy();
+    const region = screen.getByRole("region", { name: "Waiting for your decision" });
+    expect(within(region).getByRole("article").getAttribute("data-approval")).toBe("b");
+    expect(region.querySelector(".app-gone")?.textContent).toContain("Write a");
+    expect(screen.getByRole("button", { name: "1 to review" })).toBeTruthy();
+    expect(document.activeElement).toBe(writing());
+  });
+
+  test("to have been taken to one is no reason to take the focus for the next", async () => {
+    const { host, user } = await shown();
+    await tell(host, sample.asked("a", 1));
+    await user.click(screen.getByRole("button", { name: "1 to review" }));
+    const card = () => within(screen.getByRole("region", { name: "Waiting for your decision" })).getByRole("article");
+    await waitFor(() => expect(document.activeElement).toBe(card()));
+    await user.click(writing());
+    await tell(host, sample.decided("a"));
+    await waitFor(() => expect(screen.queryByRole("region", { name: "Waiting for your decision" })).toBeNull(), {
+      timeout: 6000,
+    });
+    await tell(host, sample.asked("b", 2));
+    await new Promise((done) => setTimeout(done, 50));
+    expect(card().getAttribute("data-approval")).toBe("b");
+    expect(document.activeElement).toBe(writing());
+  });
+
+  test("it takes the main column; the conversation is folded, opens on asking, and comes back at the end", async () => {
+    const { host, user, view } = await shown();
+    const folded = () => [...view.container.querySelectorAll(".app-fold")].map((each) => each.hasAttribute("inert"));
+    expect(folded()).toEqual([false]);
+    await tell(host, sample.asked("a", 1));
+    expect(folded()).toEqual([true, false]);
+    await user.click(screen.getByRole("button", { name: "Show chat" }));
+    expect(folded()).toEqual([false, true]);
+    await user.click(screen.getByRole("button", { name: "1 to review" }));
+    expect(folded()).toEqual([true, false]);
+    await user.click(writing());
+    await tell(host, sample.decided("a"));
+    await waitFor(() => expect(folded()).toEqual([false]), { timeout: 6000 });
+  });
+
+  test("what is not known without a connection is not said", async () => {
+    const { host } = await shown();
+    await act(async () => host.stream.closed(0));
+    expect(screen.queryByRole("button", { name: "All clear" })).toBeNull();
+    expect(screen.queryByRole("button", { name: /isolated/ })).toBeNull();
+    await screen.findByText("Connected", {}, { timeout: 3000 });
   });
 
   test("that everything is allowed is never out of sight", async () => {
@@ -477,19 +505,21 @@ describe("the composer", () => {
     });
     expect(screen.getByText(/tokens in/)).toBeTruthy();
     await user.click(screen.getByRole("button", { name: "Stop the agent" }));
-    await user.click(screen.getByRole("link", { name: "Sessions" }));
+    await user.click(screen.getByRole("link", { name: "Conversations" }));
     await user.click(document.querySelector(".app-top .app-stop") as Element);
     // No conversation is what is shown now: none is named above the page.
     expect(document.querySelector(".app-title")?.textContent).toBe("demo");
     expect(host.asked.filter((each) => each.path.endsWith("/cancel"))).toHaveLength(2);
     await user.click(screen.getByRole("link", { name: "Chat" }));
     await tell(host, sample.asked("q", 2));
-    expect(screen.getByText("Waits for your decision")).toBeTruthy();
+    // While it is reviewed, the conversation is a button away.
+    await user.click(screen.getByRole("button", { name: "Show chat" }));
+    expect(screen.getByText("Waiting for you")).toBeTruthy();
   });
 
   test("a server without agents says that there is nobody to write to", async () => {
     await shown(new TableHost({ "GET /my/me": { ...sample.me, chat: false } }));
-    expect(screen.getByText(/no agent that works on messages/)).toBeTruthy();
+    expect(screen.getByText(/no chat agent/)).toBeTruthy();
     expect(screen.queryByRole("textbox", { name: "Message" })).toBeNull();
   });
 });
@@ -503,7 +533,7 @@ describe("agents and modes", () => {
     await user.click(screen.getByRole("button", { name: "Switch to full…" }));
     await user.click(screen.getByRole("button", { name: "Stay in sandbox" }));
     await user.click(screen.getByRole("button", { name: "Switch to full…" }));
-    expect(screen.getByRole("alert").textContent).toContain("without a question");
+    expect(screen.getByRole("alert").textContent).toContain("without asking");
     const yes = screen.getByRole("button", { name: "Yes, work in full mode" });
     await user.click(yes); // at once, as the second half of a double click would
     expect(screen.getByRole("button", { name: "Mode: sandbox" })).toBeTruthy();
@@ -517,12 +547,12 @@ describe("agents and modes", () => {
   test("it is refused to an agent that may not have it, and to who may not approve", async () => {
     const { user } = await shown(new TableHost(agents({ ...sample.agent, widest_mode: "sandbox" })));
     await user.click(screen.getByRole("button", { name: "Mode: sandbox" }));
-    expect(screen.getByText("The agent chat works in sandbox mode only.")).toBeTruthy();
+    expect(screen.getByText("The agent chat only works in sandbox mode.")).toBeTruthy();
     expect(screen.queryByRole("button", { name: "Switch to full…" })).toBeNull();
     cleanup();
     await shown(new TableHost({ "GET /my/me": { ...sample.me, scopes: ["chat"] } }));
     await user.click(screen.getByRole("button", { name: "Mode: sandbox" }));
-    expect(screen.getByText(/you may not/)).toBeTruthy();
+    expect(screen.getByText(/a person who may approve/)).toBeTruthy();
   });
 
   test("one of several agents is picked for the next message", async () => {
@@ -531,7 +561,8 @@ describe("agents and modes", () => {
       "POST /my/projects/p/chat/messages": { message_id: "m", session_id: "s", run_id: "r" },
     });
     const { user } = await shown(host);
-    await user.selectOptions(screen.getByLabelText("Agent"), "careful");
+    await user.click(screen.getByRole("combobox", { name: "Agent" }));
+    await user.click(await screen.findByRole("option", { name: "careful" }));
     await user.type(writing(), "hi{Enter}");
     expect(host.asked.at(-1)?.body).toMatchObject({ agent: "careful", mode: "sandbox" });
   });
@@ -542,8 +573,8 @@ describe("this browser", () => {
     const host = new TableHost({ "POST /my/signin": { path: "/signin?code=abc", expires_in_seconds: 600 } }, "browser");
     const { user } = await shown(host);
     const copied = vi.spyOn(navigator.clipboard, "writeText").mockResolvedValue();
-    await user.click(screen.getByRole("button", { name: "Open on another device…" }));
-    expect(screen.getByText(/Whoever opens it first is in/)).toBeTruthy();
+    await user.click(screen.getByRole("button", { name: "Settings" }));
+    expect(screen.getByText(/The first to open it is in/)).toBeTruthy();
     expect(host.asked.some((each) => each.path === "/my/signin")).toBe(false);
     await user.click(screen.getByRole("button", { name: "Make a link" }));
     const link = await screen.findByRole<HTMLInputElement>("textbox", { name: "Sign-in link" });
@@ -565,6 +596,8 @@ describe("this browser", () => {
     const setNotifies = async () => refusal;
     host.alerts = { notifies: off, sounds: off, setNotifies, setSounds: sounds, refusal: () => null };
     const { user } = await shown(host);
+    expect(screen.queryByRole("checkbox")).toBeNull();
+    await user.click(screen.getByRole("button", { name: "Settings" }));
     const notify = screen.getByRole<HTMLInputElement>("checkbox", { name: "Show a notification" });
     const sound = screen.getByRole<HTMLInputElement>("checkbox", { name: "Play a sound" });
     expect([notify.checked, sound.checked]).toEqual([false, false]);

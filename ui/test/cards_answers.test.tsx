@@ -2,8 +2,8 @@ import { act, cleanup, fireEvent, screen } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
 import { Problem } from "../src/api";
 import { WARNING } from "../src/cards/EverythingPanel";
-import { digestNote } from "../src/cards/WriteShown";
-import { isOff, open, press, user, wait, withoutRealTime } from "./cards_asking";
+import { comparedWith } from "../src/cards/WriteShown";
+import { choose, isOff, items, more, open, press, user, wait, withoutRealTime } from "./cards_asking";
 import { api, button, buttons, question, writeChange } from "./cards_samples";
 
 withoutRealTime();
@@ -38,6 +38,10 @@ describe("answers", () => {
     const reject = vi.fn(async () => ({}));
     const first = open({ api: api({ reject }) });
     await wait(700);
+    expect(screen.queryByRole("textbox")).toBeNull();
+    await more("Deny with a reason…");
+    expect(document.activeElement).toBe(screen.getByRole("textbox"));
+    await wait(700);
     await user.type(screen.getByRole("textbox"), "  use tabs ");
     fireEvent.keyDown(screen.getByRole("textbox"), { key: "Enter", repeat: true });
     expect(reject).not.toHaveBeenCalled();
@@ -69,7 +73,7 @@ describe("answers", () => {
     await press(button("Allow once"));
     expect(alert()).toBe("Wrong. ");
     await press(button("Allow once"));
-    expect(alert()).toBe("odd Nothing was decided here; try again.");
+    expect(alert()).toBe("odd Nothing was decided. Try again.");
     await press(button("Allow once"));
     expect(alert()).toContain("The answer could not be sent.");
     await press(button("Allow once"));
@@ -86,7 +90,7 @@ describe("answers", () => {
       const { props, again, container } = open({ api: api({ approve }) });
       await wait(700);
       await press(button("Allow once"));
-      const settled = { question: props.question, status: state, by, reason: null, here: false };
+      const settled = { question: props.question, status: state, by, reason: null, here: false, second: message };
       expect(props.onDecided).toHaveBeenCalledWith(settled);
       expect(isOff("Allow once")).toBe(true);
       again({ settled });
@@ -120,16 +124,13 @@ describe("a HIGH call", () => {
     const approve = vi.fn(async () => ({}));
     const { container } = open({ question: high, api: api({ approve }) });
     await wait(700);
-    expect(buttons("Allow similar…").length).toBe(0);
     await user.dblClick(button("Allow once…"));
     expect(approve).not.toHaveBeenCalled();
-    expect(container.textContent).toContain(
-      "This is HIGH. It will happen at once, with the network: Run git commit -m hello",
-    );
-    await press(button("Yes, allow it once"));
+    expect(container.textContent).toContain("High risk. Runs immediately, with the network. Run git commit -m hello");
+    await press(button("Yes, allow once"));
     expect(approve).not.toHaveBeenCalled();
     await wait(700);
-    await press(button("Yes, allow it once"));
+    await press(button("Yes, allow once"));
     expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", { decision: "approved", digest: high.digest, calls: 1 });
   });
   it("forgets the first press after ten seconds, on going back, and when the person turns away", async () => {
@@ -137,18 +138,18 @@ describe("a HIGH call", () => {
     await wait(700);
     await press(button("Allow once…"));
     await wait(9000);
-    expect(buttons("Yes, allow it once").length).toBe(1);
+    expect(buttons("Yes, allow once").length).toBe(1);
     await wait(1100);
-    expect(buttons("Yes, allow it once").length).toBe(0);
+    expect(buttons("Yes, allow once").length).toBe(0);
     await press(button("Allow once…"));
     await press(button("Back"));
-    expect(buttons("Yes, allow it once").length).toBe(0);
+    expect(buttons("Yes, allow once").length).toBe(0);
     await wait(700);
     await press(button("Allow once…"));
     await user.tab();
-    expect(buttons("Yes, allow it once").length).toBe(1);
+    expect(buttons("Yes, allow once").length).toBe(1);
     act(() => (document.activeElement as HTMLElement).blur());
-    expect(buttons("Yes, allow it once").length).toBe(0);
+    expect(buttons("Yes, allow once").length).toBe(0);
   });
 });
 
@@ -169,9 +170,10 @@ describe("allowing similar calls", () => {
   it("chooses nothing by itself, shows what a rule would have covered, and saves exactly that rule", async () => {
     const approve = vi.fn(async () => ({}));
     const previewGrant = vi.fn(async () => preview());
-    const { container } = open({ api: api({ approve, previewGrant }) });
+    open({ api: api({ approve, previewGrant }) });
+    const container = document.body;
     await wait(700);
-    await press(button("Allow similar…"));
+    await more("Allow similar…");
     await wait(700);
     expect(container.querySelectorAll("input[type=radio]:checked").length).toBe(0);
     expect(isOff("Allow this and similar")).toBe(true);
@@ -182,8 +184,8 @@ describe("allowing similar calls", () => {
       exact: false,
     });
     expect(container.textContent).toContain("It would have covered 2 of your last 200 calls.");
-    await user.selectOptions(screen.getByLabelText("For"), "30 minutes");
-    await user.type(screen.getByLabelText("At most this many times"), "3");
+    await choose("For", "30 minutes");
+    await user.type(screen.getByLabelText("Number of times"), "3");
     await press(button("Allow this and similar"));
     expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
       decision: "approved",
@@ -219,11 +221,12 @@ describe("allowing similar calls", () => {
       )
       .mockResolvedValueOnce(preview({ problem: "It is too wide." }))
       .mockRejectedValueOnce(new Problem("No.", 400));
-    const { container } = open({ api: api({ approve, previewGrant }) });
+    open({ api: api({ approve, previewGrant }) });
+    const container = document.body;
     await wait(700);
-    await press(button("Allow similar…"));
+    await more("Allow similar…");
     await press(screen.getAllByRole("radio")[0] as HTMLElement);
-    const rule = screen.getByLabelText(/^The rule/);
+    const rule = screen.getByLabelText(/^Rule/);
     const edit = (value: string) => fireEvent.change(rule, { target: { value } });
     edit("git 'two words'");
     expect(isOff("Allow this and similar")).toBe(true);
@@ -234,7 +237,7 @@ describe("allowing similar calls", () => {
       exact: true,
     });
     expect(container.textContent).toContain("Changed: git exactly");
-    expect(container.textContent).toContain("You refused: Run git push");
+    expect(container.textContent).toContain("You denied: Run git push");
     expect(container.textContent).toContain("Calls it would have covered");
     await wait(700);
     expect(isOff("Allow this and similar")).toBe(false);
@@ -261,39 +264,45 @@ describe("allowing similar calls", () => {
   it("counts only the answer to the last question", async () => {
     const answers: ((found: unknown) => void)[] = [];
     const previewGrant = vi.fn(() => new Promise((done) => answers.push(done)));
-    const { container } = open({ api: api({ previewGrant }) });
+    open({ api: api({ previewGrant }) });
+    const container = document.body;
     await wait(700);
-    await press(button("Allow similar…"));
+    await more("Allow similar…");
     await press(screen.getAllByRole("radio")[0] as HTMLElement);
     await press(screen.getAllByRole("radio")[1] as HTMLElement);
-    expect(container.textContent).toContain("Looking at your last calls…");
+    expect(container.textContent).toContain("Checking your last calls…");
     await act(async () => answers[1]?.(preview({ sentence: "second" })));
     await act(async () => answers[0]?.(preview({ sentence: "first" })));
     expect(container.textContent).toContain("second");
     expect(container.textContent).not.toContain("first");
   });
-  it("says that the rule stays, and goes back to what opened it without deciding anything", async () => {
+  it("opens as a dialog, and goes back to what opened it without deciding anything", async () => {
     const approve = vi.fn(async () => ({}));
-    const { container } = open({ api: api({ approve }) });
+    open({ api: api({ approve }) });
     for (const [opener, words] of [
-      ["Allow similar…", "From now on in this conversation, allow without asking:"],
-      ["Allow all in this session…", "Everything in this conversation"],
+      ["Allow similar…", "Allow similar calls in this conversation"],
+      ["Allow everything in this conversation…", "Allow everything in this conversation"],
     ] as const) {
       await wait(700);
-      await press(button(opener));
-      expect(container.querySelector("legend")?.textContent).toBe(words);
+      await more(opener);
+      const dialog = screen.getByRole("dialog");
+      expect(dialog.querySelector("h2")?.textContent).toBe(words);
+      // No button gets the focus by itself.
+      expect(document.activeElement).toBe(dialog.querySelector("h2"));
       await press(button("Back"));
-      expect(container.querySelector("legend")).toBeNull();
-      expect(document.activeElement).toBe(button(opener));
+      await wait(100);
+      expect(screen.queryByRole("dialog")).toBeNull();
+      expect(document.activeElement?.className).toContain("card-more");
       // What had the place of another a moment ago takes no press.
-      expect(isOff(opener)).toBe(true);
+      expect(isOff("Allow once")).toBe(true);
     }
     expect(approve).not.toHaveBeenCalled();
   });
   it("takes only a sensible number of uses", async () => {
-    const { container } = open({ api: api({ previewGrant: vi.fn(async () => preview()) }) });
+    open({ api: api({ previewGrant: vi.fn(async () => preview()) }) });
+    const container = document.body;
     await wait(700);
-    await press(button("Allow similar…"));
+    await more("Allow similar…");
     await press(screen.getAllByRole("radio")[1] as HTMLElement);
     await wait(700);
     for (const [typed, off] of [
@@ -303,10 +312,10 @@ describe("allowing similar calls", () => {
       ["10000", false],
       ["", false],
     ] as const) {
-      fireEvent.change(screen.getByLabelText("At most this many times"), { target: { value: typed } });
+      fireEvent.change(screen.getByLabelText("Number of times"), { target: { value: typed } });
       expect(isOff("Allow this and similar")).toBe(off);
     }
-    expect(container.textContent).not.toContain("How many times");
+    expect(container.textContent).not.toContain("Enter a number");
   });
   it("edits patterns of paths, and shows no line for a rule that has none", async () => {
     const previewGrant = vi.fn(async () => preview());
@@ -316,23 +325,31 @@ describe("allowing similar calls", () => {
     ];
     open({ question: question({ suggestions }), api: api({ previewGrant }) });
     await wait(700);
-    await press(button("Allow similar…"));
+    await more("Allow similar…");
     await press(screen.getAllByRole("radio")[0] as HTMLElement);
-    const rule = screen.getByLabelText<HTMLInputElement>(/^The rule/);
+    const rule = screen.getByLabelText<HTMLInputElement>(/^Rule/);
     expect(rule.value).toBe("src/** 'a b'");
     fireEvent.change(rule, { target: { value: 'src/*"x y" b' } });
     await wait(350);
     expect(previewGrant).toHaveBeenLastCalledWith("proj_1", { tool: "write_file", paths: ["src/*x y", "b"] });
     await press(screen.getAllByRole("radio")[1] as HTMLElement);
-    expect(screen.queryByLabelText(/^The rule/)).toBeNull();
+    expect(screen.queryByLabelText(/^Rule/)).toBeNull();
     expect(previewGrant).toHaveBeenLastCalledWith("proj_1", { tool: "search_web" });
   });
-  it("is not offered without suggestions, without a session, or for what always asks", () => {
+  it("is not offered without suggestions, without a session, or for what always asks", async () => {
     const finding = { level: "MEDIUM", reason: "r", rule: "x", instead: null, always_asks: true } as const;
-    for (const more of [{ suggestions: [] }, { session_id: null }, { findings: [finding] }]) {
-      open({ question: question(more) });
-      expect(buttons("Allow similar…").length).toBe(0);
-      expect(buttons("Allow all in this session…").length).toBe("session_id" in more ? 0 : 1);
+    for (const given of [
+      { suggestions: [] },
+      { session_id: null },
+      { findings: [finding] },
+      { risk_level: "HIGH" as const },
+    ]) {
+      open({ question: question(given) });
+      await wait(700);
+      await press(document.querySelector<HTMLElement>(".card-more") as HTMLElement);
+      await wait(100);
+      const everything = "session_id" in given ? [] : ["Allow everything in this conversation…"];
+      expect(items().map((each) => each.textContent)).toEqual([...everything, "Deny with a reason…"]);
       cleanup();
     }
   });
@@ -341,16 +358,15 @@ describe("allowing similar calls", () => {
 describe("allowing everything", () => {
   it("needs the warning to be read", async () => {
     const approve = vi.fn(async () => ({}));
-    const { container } = open({ api: api({ approve }) });
+    open({ api: api({ approve }) });
     await wait(700);
-    await press(button("Allow all in this session…"));
-    expect(button("Allow all in this session…").getAttribute("aria-expanded")).toBe("true");
-    expect(container.textContent).toContain(WARNING);
+    await more("Allow everything in this conversation…");
+    expect(screen.getByRole("dialog").textContent).toContain(WARNING);
     await wait(700);
     await press(button("Allow everything"));
     expect(approve).not.toHaveBeenCalled();
     await press(screen.getByRole("checkbox"));
-    await user.selectOptions(screen.getByLabelText("For"), "2 hours");
+    await choose("For", "2 hours");
     await press(button("Allow everything"));
     expect(approve).toHaveBeenCalledWith("proj_1", "appr_1", {
       decision: "approved",
@@ -359,14 +375,6 @@ describe("allowing everything", () => {
       scope: "session",
       terms: { warned: true, expires_in_seconds: 7200 },
     });
-  });
-  it("closes its panel by the same button", async () => {
-    open();
-    await wait(700);
-    await press(button("Allow all in this session…"));
-    await wait(700);
-    await press(button("Allow all in this session…"));
-    expect(buttons("Allow everything").length).toBe(0);
   });
 });
 
@@ -381,63 +389,61 @@ describe("a write that waits", () => {
     let give: (change: unknown) => void = () => {};
     const change = vi.fn(() => new Promise((done) => (give = done)));
     const { container } = open({ question: write, api: api({ change }) });
-    expect(container.textContent).toContain("Asking the machine what this would change…");
+    expect(container.textContent).toContain("Comparing with your file…");
     expect(container.textContent).not.toContain("Content:");
     await wait(700);
     expect(isOff("Allow once")).toBe(false);
     await act(async () => give(writeChange()));
     expect(isOff("Allow once")).toBe(true);
     expect(container.querySelector(".card-diff")?.textContent).toContain("removed: two");
-    expect(container.textContent).toContain("sha256 aaaaaaaaaaaa…; a change before it runs stops it.");
+    expect(container.querySelector(".card-details")?.textContent).toMatch(
+      /Compared with the file at .*\. If it changes before this runs, nothing is written\./,
+    );
     expect(container.textContent).toContain("shown above");
   });
-  it("comes first with its difference, says each thing once, and knows whether there is a file", async () => {
-    const first =
-      "Write 'a, replacing the file if there is one: b', replacing the file if there is one: 10 bytes, 2 lines";
+  it("says each thing once, and knows whether there is a file", async () => {
     const replaces =
       "It replaces 'a' as it is now (8 bytes, last changed 2 hours ago, sha256 aaaaaaaaaaaa…); a change before it is written stops it.";
     const absent = "There is no 'a' now; one that appears before it is written stops it.";
     const shown = async (line: string, more: Partial<typeof write>, answer: unknown) => {
       cleanup();
-      const description = `${first}\nBehind a link: what is written is 'c'.\n${line}`;
+      const description = `Write a.txt\nBehind a link: what is written is 'c'.\n${line}`;
       const change = answer instanceof Error ? vi.fn().mockRejectedValue(answer) : async () => answer;
       const { container } = open({ question: { ...write, description, ...more }, api: api({ change }) });
       await wait(700);
       return container;
     };
     const old = await shown(replaces, { risk_level: "HIGH" }, writeChange());
-    const path = "'a, replacing the file if there is one: b'";
-    expect(old.querySelector("h2")?.textContent).toBe(`Replace ${path}: 10 bytes, 2 lines`);
+    expect(old.querySelector("h2")?.textContent).toBe("Replace a.txt");
     expect(old.textContent).not.toContain("It replaces");
-    expect(old.textContent).toContain("(8 bytes, last changed 2 hours ago), sha256 aaaaaaaaaaaa…");
+    expect(old.querySelector(".card-chips")?.textContent).toContain("1 line added, 1 line removed");
+    // A warning is seen before the difference, and everything else is under Details.
     const parts = [...(old.querySelector(".card-question-body")?.children ?? [])].map((each) => each.className);
-    expect(parts.slice(0, 3)).toEqual(["", "card-diff", "card-why"]);
-    expect(old.querySelector(".card-question-body > p")?.textContent).toContain("Behind a link");
-    expect(old.querySelector("details")?.textContent).toContain("Parameters, exactly");
+    expect(parts).toEqual(["card-warnings", "card-diff", "card-details"]);
+    expect(old.querySelector(".card-warnings")?.textContent).toContain("Behind a link");
+    expect(old.querySelector(".card-details")?.textContent).toContain("Raw parameters");
     expect(old.textContent).not.toContain("network");
     await press(button("Allow once…"));
-    expect(old.querySelector(".card-grave")?.textContent).toContain(`It will happen at once: Replace ${path}`);
+    expect(old.querySelector(".card-armed")?.textContent).toContain("High risk. Written immediately. Replace a.txt");
     const fresh = await shown(absent, {}, writeChange({ before_sha256: "missing" }));
-    expect(fresh.querySelector("h2")?.textContent).toBe(`Write a new file ${path}: 10 bytes, 2 lines`);
+    expect(fresh.querySelector("h2")?.textContent).toBe("Create a.txt");
     expect(fresh.textContent).not.toContain(absent);
     // What is not known is not left out.
     for (const answer of [writeChange({ before_sha256: null }), new Error("gone")]) {
       const unknown = await shown(absent, { findings: [] }, answer);
-      expect(unknown.querySelector("h2")?.textContent).toBe(first);
+      expect(unknown.querySelector("h2")?.textContent).toBe("Write a.txt");
       expect(unknown.textContent).toContain(absent);
-      expect(unknown.querySelector(".card-why")).toBeNull();
     }
     const more = await shown(absent, { tool_params: { ...write.tool_params, owner: "root" } }, writeChange());
-    expect(more.querySelector("details")).toBeNull();
-    expect(more.textContent).toContain("ownerroot");
+    expect(more.querySelector(".card-question-body > .card-params")?.textContent).toBe("ownerroot");
+    const appends = await shown(absent, { tool_params: { ...write.tool_params, mode: "append" } }, writeChange());
+    expect(appends.querySelector("h2")?.textContent).toBe("Append to a.txt");
   });
   it("falls back to all of the content when there is no difference to be had", async () => {
     const change = vi.fn().mockRejectedValue(new Problem("No machine is connected.", 503, "Connect one."));
     const { container } = open({ question: write, api: api({ change }) });
     await wait(0);
-    expect(container.textContent).toContain(
-      "What this would change cannot be shown: No machine is connected. Connect one.",
-    );
+    expect(container.textContent).toContain("The difference cannot be shown: No machine is connected. Connect one.");
     expect(container.querySelector("pre")?.textContent).toBe("one\nthree\n");
   });
   it("never shows the difference of another call", async () => {
@@ -464,7 +470,7 @@ describe("a write that waits", () => {
     const { container } = open({ question: bare, api: api({ change: vi.fn().mockRejectedValue("x") }) });
     await wait(0);
     expect(container.textContent).toContain("It did not work.");
-    expect(container.textContent).toContain("The question does not hold it.");
+    expect(container.textContent).toContain("It is not here yet.");
   });
   it("does nothing with a difference that comes when the card is gone", async () => {
     let give: (change: unknown) => void = () => {};
@@ -474,7 +480,9 @@ describe("a write that waits", () => {
     expect(document.body.textContent).toBe("");
   });
   it("says what the difference was read from", () => {
-    expect(digestNote(writeChange({ before_sha256: null }))).toContain("No machine has looked");
-    expect(digestNote(writeChange({ before_sha256: "missing", seen_at: null }))).toContain("there is no such file");
+    expect(comparedWith(writeChange({ before_sha256: null }))).toBeNull();
+    expect(comparedWith(writeChange({ before_sha256: "missing", seen_at: null }))).toBe(
+      "New file: there was none. Cancelled if it appears first.",
+    );
   });
 });

@@ -10,7 +10,6 @@ describe("what a question shows", () => {
   it("says what will happen, why it asks, with what, and who asks", () => {
     const { container } = open({
       elsewhere: "Another conversation: Fix the\u202E build",
-      place: { at: 1, of: 2 },
       question: question({
         tool_ids: ["a", "b"],
         network: true,
@@ -27,19 +26,23 @@ describe("what a question shows", () => {
     });
     const said = container.textContent ?? "";
     expect(screen.getByRole("heading", { level: 2 }).textContent).toBe("Run git commit -m hello");
-    expect(said).toContain("MEDIUM risk");
-    expect(said).toContain("It sends things away. (rule commands.git.push)");
-    expect(said).toContain("It asks every time.");
-    expect(said).toContain("Instead: Use a branch.");
-    expect(said).toContain("It may use the network.");
+    expect(said).toContain("Medium risk");
+    expect(container.querySelector(".card-warnings")?.textContent).toContain(
+      "It sends things away. Safer: Use a branch.",
+    );
+    expect(container.querySelector(".card-details")?.textContent).toContain(
+      "It sends things away. Rule commands.git.push, asks every time",
+    );
+    expect(said).toContain("Uses the network");
     // Before anything else of it: somebody else's question is not answered for the one on the screen.
     expect(container.querySelector("header")?.firstElementChild?.textContent).toBe(
-      "Another conversation: Fix the\\u{202e} build",
+      "Another conversation: Fix the\\u{202e} build · Asked by chat",
     );
-    expect(container.querySelector(".card-left")?.textContent).toBe("1 of 2 · 5:00 left");
-    expect(said).toContain("Asked by the agent “chat”.");
-    expect(said).toContain("2 identical calls wait for this one answer.");
-    expect(said).toContain("Note: look twice.");
+    expect(container.querySelector(".card-countdown")?.textContent).toBe(
+      "Expires in 5:00; nothing runs without your approval.",
+    );
+    expect(said).toContain("Your answer counts for 2 identical calls.");
+    expect(container.querySelector(".card-warnings")?.textContent).toContain("Look twice.");
   });
   it("says how much is masked and shows it when asked", async () => {
     const whole = vi.fn(async () => ({ approval_id: "appr_1", text: "args: '--token' 'aB3xyz99'" }));
@@ -62,8 +65,8 @@ describe("what a question shows", () => {
   it("leaves out of its words what has a place of its own", () => {
     const { container } = open({ question: question({ agent_id: null }) });
     expect(container.textContent?.split("It records changes.").length).toBe(2);
-    expect(container.textContent).toContain("It gets no network.");
-    expect(container.textContent).toContain("Asked by an agent.");
+    expect(container.textContent).toContain("No network");
+    expect(container.textContent).toContain("Asked by an agent");
     expect(container.querySelector(".card-whose")).toBeNull();
   });
   it("shows each argument in a box of its own, also one that is empty or blank", () => {
@@ -79,6 +82,7 @@ describe("what a question shows", () => {
       "c\\u{202e}d\\n",
     ]);
     expect(container.textContent).toContain("timeout5");
+    expect(container.querySelector(".card-chips")?.textContent).toContain("up to 5 s");
   });
   it("shows what will run, with its digest and what is not known of it", () => {
     const file = {
@@ -103,15 +107,18 @@ describe("what a question shows", () => {
       }),
     });
     const said = container.textContent ?? "";
-    expect(said).toContain("This will run: run.py");
-    expect(said).toContain("sha256 eeeeeeeeeeee…; a change before it runs stops it.");
+    const details = container.querySelector(".card-details")?.textContent ?? "";
+    expect(said).toContain("run.py 12 bytes · changed");
     expect(said).toContain("<b>x</b>\\u{202e}");
-    expect(said).toContain("Only its beginning is here");
-    expect(said).toContain("It is not there. Should it appear before this runs, nothing runs.");
+    expect(said).toContain("Only its beginning is here.");
     expect(said).toContain("It is empty.");
     expect(said).toContain("Its content is not text.");
-    expect(said).toContain("This will be replaced: old");
-    expect(said).toContain("What would run could not be looked at: The machine said no.");
+    expect(said).toContain("What this runs could not be checked: The machine said no.");
+    // A file that is not there runs nothing: it is told under Details.
+    expect(details).toContain("gone.pyIt is not there. If it appears before this runs, nothing runs.");
+    expect(said.replace(details, "")).not.toContain("gone.py");
+    expect(details).toContain(`sha256 ${"e".repeat(64)}`);
+    expect(details).toContain("File as it is now: old");
     expect(container.querySelector("b")).toBeNull();
   });
 });
@@ -119,12 +126,12 @@ describe("what a question shows", () => {
 describe("time to answer", () => {
   it("never has more than its whole time, whatever the clocks say", () => {
     const { container } = open({ now: () => Date.parse("2026-01-01T11:59:57.000Z") });
-    expect(container.querySelector(".card-left")?.textContent).toBe("5:00 left");
+    expect(container.querySelector(".card-left")?.textContent).toBe("Expires in 5:00");
   });
   it("counts down by the server's clock and is said aloud at 60 and 10 seconds only", async () => {
     const { container } = open();
     const aloud = () => container.querySelector(".card-countdown [role=status]")?.textContent;
-    expect(container.querySelector(".card-left")?.textContent).toBe("5:00 left");
+    expect(container.querySelector(".card-left")?.textContent).toBe("Expires in 5:00");
     await wait(239_000);
     expect(aloud()).toBe("");
     await wait(1000);
@@ -134,22 +141,22 @@ describe("time to answer", () => {
     expect(aloud()).toBe("1 minute left to answer.");
     await wait(20_000);
     expect(aloud()).toBe("10 seconds left to answer.");
-    expect(container.querySelector("progress")?.value).toBe(10);
   });
   it("ends with the deadline: it says so and nothing can be answered", async () => {
     const approve = vi.fn();
     const reject = vi.fn();
     const { container } = open({ api: api({ approve, reject }) });
     await wait(300_500);
-    expect(container.querySelector(".card-left")?.textContent).toBe("time is up, nothing runs");
+    expect(container.querySelector(".card-left")?.textContent).toBe("Time is up. Nothing ran.");
     await press(button("Allow once"));
     await press(button("Deny"));
-    await user.type(screen.getByRole("textbox"), "no{Enter}");
+    await press(document.querySelector<HTMLElement>(".card-more") as HTMLElement);
+    expect(document.querySelector("[role=menu]")).toBeNull();
     expect([approve.mock.calls.length, reject.mock.calls.length]).toEqual([0, 0]);
   });
   it("is over at once when the deadline cannot be read", () => {
     const { container } = open({ question: question({ deadline: "never" }) });
-    expect(container.textContent).toContain("time is up");
+    expect(container.textContent).toContain("Time is up");
   });
 });
 
@@ -248,17 +255,15 @@ describe("a question that is settled", () => {
     expect(settledWords({ ...base, status: "approved", by: "grant:g1" })).toBe("Allowed by grant g1.");
     expect(settledWords({ ...base, status: "approved", by: null })).toBe("Allowed, elsewhere.");
     expect(settledWords({ ...base, status: "approved", by: "server" })).toBe("Allowed by server, elsewhere.");
-    expect(settledWords({ ...base, status: "timeout", by: null })).toBe("Nobody answered in time; nothing ran.");
+    expect(settledWords({ ...base, status: "timeout", by: null })).toBe("Nobody answered in time. Nothing ran.");
     expect(settledWords({ ...base, status: "cancelled", by: null })).toContain("Withdrawn");
   });
-  it("stays where it was with its reason, has no buttons to answer, and goes on the person's word", async () => {
+  it("stays where it was with its reason, and has no buttons to answer", () => {
     const settled = { ...base, status: "rejected", by: "person:bob", reason: "no\u202E" } as const;
-    const { container, props } = open({ settled });
+    const { container } = open({ settled });
     expect(container.textContent).toContain("Reason: no\\u{202e}");
     expect(buttons(/Allow|Deny/).length).toBe(0);
     expect(container.querySelector(".card-countdown")).toBeNull();
-    await press(button("Dismiss"));
-    expect(props.onDismiss).toHaveBeenCalledTimes(1);
   });
   it("takes the keyboard along when it was in what went away, and leaves a pointer's alone", async () => {
     const settled = { ...base, status: "approved", by: "person:alice", here: true } as const;

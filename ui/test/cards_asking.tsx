@@ -46,12 +46,35 @@ export function open(more: Partial<Props> = {}) {
     elsewhere: null,
     settled: null,
     onDecided: vi.fn(),
-    onDismiss: vi.fn(),
     ...more,
   };
   const view = render(<ApprovalCard {...props} />);
   const again = (changed: Partial<Props>) => view.rerender(<ApprovalCard {...props} {...changed} />);
   return { ...view, props, again };
+}
+
+/** Opens the menu of further answers and chooses one. */
+export async function more(words: string) {
+  await press(document.querySelector<HTMLElement>(".card-more") as HTMLElement);
+  await wait(100);
+  const item = items().find((each) => each.textContent === words);
+  if (!item) throw new Error(`There is no ${words}`);
+  await press(item);
+  await wait(100);
+}
+
+export const items = () => [...document.querySelectorAll<HTMLElement>("[role=menuitem]")];
+
+/** Chooses from a list by its label. */
+export async function choose(label: string, words: string) {
+  const named = [...document.querySelectorAll(".ui-choose")].find((each) => each.textContent?.startsWith(label));
+  await press(named?.querySelector("button") as HTMLElement);
+  await wait(100);
+  const option = [...document.querySelectorAll<HTMLElement>("[role=option]")].find(
+    (each) => each.textContent === words,
+  );
+  await press(option as HTMLElement);
+  await wait(100);
 }
 
 export const isOff = (name: string) => button(name).getAttribute("aria-disabled") === "true";

@@ -20,7 +20,7 @@ const numbered = (count: number, word = "line") =>
 
 function open(change: Partial<ShownChange>, at = host()) {
   const whole: ShownChange = { path: "a.txt", kind: "change", ...change };
-  return render(<DiffView change={whole} host={at} digestNote="as read" />).container;
+  return render(<DiffView change={whole} host={at} />).container;
 }
 
 describe("the difference of two texts", () => {
@@ -104,10 +104,10 @@ describe("the difference of two texts", () => {
 
 describe("a difference people read", () => {
   it("is side by side or unified, and remembers which", () => {
+    vi.stubGlobal("innerWidth", 1200);
     const at = host();
     const page = open({ before: "a\nb\n", after: "a\nc\nd\n" }, at);
     expect(page.querySelector(".card-split")).toBeTruthy();
-    expect(page.textContent).toContain("as read");
     expect(page.textContent).toContain("2 lines added, 1 line removed");
     fireEvent.click(button("Unified", page));
     expect(at.remember).toHaveBeenCalledWith("diff", "unified");
@@ -122,6 +122,7 @@ describe("a difference people read", () => {
     ).toBeTruthy();
   });
   it("is unified where there is no room", () => {
+    vi.stubGlobal("innerWidth", 1200);
     let tell: (entries: unknown[]) => void = () => {};
     const disconnect = vi.fn();
     class Watching {
@@ -136,7 +137,7 @@ describe("a difference people read", () => {
     expect(page.querySelector(".card-split")).toBeTruthy();
     act(() => tell([{ contentRect: { width: 0 } }]));
     expect(page.querySelector(".card-split")).toBeTruthy();
-    act(() => tell([{ contentRect: { width: 400 } }]));
+    act(() => tell([{ contentRect: { width: 999 } }]));
     expect(page.querySelector(".card-split")).toBeNull();
     expect(buttons("Unified", page).length).toBe(0);
     cleanup();
@@ -178,9 +179,9 @@ describe("a difference people read", () => {
     expect(buttons("Show those before", page).length).toBe(0);
   });
   it("shows a new file, one that goes, one that stays, and one without a text", () => {
-    expect(open({ kind: "create", after: "x\n" }).textContent).toContain("new file+1 −0");
+    expect(open({ kind: "create", after: "x\n" }).textContent).toContain("new file+1 1 line added, 0 lines removed");
     cleanup();
-    expect(open({ kind: "delete", before: "x\n" }).textContent).toContain("deleted+0 −1");
+    expect(open({ kind: "delete", before: "x\n" }).textContent).toContain("deleted −10 lines added, 1 line removed");
     cleanup();
     expect(open({ before: "x", after: "x", note: "Its mode changes.\u202E" }).textContent).toContain(
       "Its mode changes.\\u{202e}Its text stays as it is.",

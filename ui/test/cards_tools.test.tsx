@@ -43,7 +43,7 @@ describe("a tool call", () => {
     const { container } = open({
       call: call({ approvedBy: "person:alice", result: { content: "hello\n", total_lines: 1, size: 6 } }),
     });
-    expect(container.textContent).toBe("Read src/app.tsLOW riskdone in 12 msby your answer");
+    expect(container.textContent).toBe("Read src/app.tsdone in 12 msapproved by you");
     expect(container.querySelector(".card-toggle")?.getAttribute("aria-expanded")).toBe("false");
     toggle(container);
     expect(container.textContent).toContain("pathsrc/app.ts");

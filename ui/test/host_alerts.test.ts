@@ -102,7 +102,7 @@ test("who looks elsewhere is told of one question with what it asks, and led to 
   const { alerting, shows } = await made();
   alerting.hear(waiting("a"));
   await gathered();
-  expect(said()).toEqual([["Byleave: one question waits", "MEDIUM: Write a"]]);
+  expect(said()).toEqual([["Byleave: 1 to review", "Medium risk: Write a"]]);
   expect(Sound.played).toBe(2);
   Notes.shown[0]?.note.onclick?.();
   expect(window.focus).toHaveBeenCalled();
@@ -115,7 +115,7 @@ test("what an agent wrote stays on one short line, with nothing hidden in it", a
   alerting.hear({ ...waiting("a"), headline: `a\n\u202eb ${"c".repeat(500)}` });
   await gathered();
   const [, body] = said()[0] ?? [];
-  expect(body).toMatch(/^MEDIUM: a↵\\u\{202e\}b c+…$/);
+  expect(body).toMatch(/^Medium risk: a↵\\u\{202e\}b c+…$/);
   expect(body?.length).toBeLessThan(200);
 });
 
@@ -127,9 +127,9 @@ test("of many that come together the number is told, once, and those that follow
   alerting.hear(waiting(...ids, "late"));
   alerting.hear(waiting(...ids, "late", "later"));
   await vi.advanceTimersByTimeAsync(QUIET_MS - 1);
-  expect(said()).toEqual([["Byleave: 30 questions wait", "All new. Open Byleave to read and answer them."]]);
+  expect(said()).toEqual([["Byleave: 30 to review", "All new. Open Byleave to answer."]]);
   await vi.advanceTimersByTimeAsync(1);
-  expect(said()[1]).toEqual(["Byleave: 32 questions wait", "2 new. Open Byleave to read and answer them."]);
+  expect(said()[1]).toEqual(["Byleave: 32 to review", "2 new. Open Byleave to answer."]);
   expect(Notes.shown[0]?.note.closed).toBe(true);
   expect(Sound.played).toBe(4);
   Notes.shown[1]?.note.onclick?.();

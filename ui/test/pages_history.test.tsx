@@ -71,7 +71,7 @@ it("each row says when, what, how risky, how it ended, by whom and how long", as
   expect(rows[1]).toContain("a\\u{202e}b.txt");
   expect(rows[1]).toContain("changed since it was approved");
   expect(rows[1]).toContain("by bob");
-  expect(rows[2]).toContain("not allowed");
+  expect(rows[2]).toContain("denied");
   expect(rows[3]).toContain("without asking");
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("link", { name: /README/ }));
@@ -93,7 +93,7 @@ it("filters are the server's, except for the text", async () => {
   await user.selectOptions(screen.getByLabelText("Tool"), "write_file");
   await user.selectOptions(screen.getByLabelText("State"), "failed");
   await user.selectOptions(screen.getByLabelText("Risk"), "HIGH");
-  await user.selectOptions(screen.getByLabelText("Session"), "here");
+  await user.selectOptions(screen.getByLabelText("Conversation"), "here");
   const asked = Object.fromEntries(host.of("/my/tools/history").at(-1)?.query ?? []);
   expect(asked).toEqual({
     project_id: "proj_1",
@@ -191,7 +191,7 @@ it("a call that was running shows how it went on, and one that was undone says s
   heard({
     entries: [toolCall({ status: "failed", errorType: "cancelled", undone: { by: "person:alice", files: 1 } })],
   });
-  expect(screen.getByText("cancelled")).toBeTruthy();
+  expect(screen.getByText("stopped")).toBeTruthy();
   expect(screen.getByText("undone")).toBeTruthy();
 });
 
@@ -223,7 +223,7 @@ it("the record of one call shows all of it", async () => {
   expect(screen.getByText("ls lists files.")).toBeTruthy();
   for (const id of ["exec_1", "appr_7", "run_1", "proj_1", "laptop", "d".repeat(64)])
     expect(screen.getByText(id)).toBeTruthy();
-  expect(screen.getByText("by your answer")).toBeTruthy();
+  expect(screen.getByText("approved by you")).toBeTruthy();
   expect(screen.queryByRole("button", { name: "Undo…" })).toBeNull(); // it changed nothing
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("link", { name: "the one open now" }));
@@ -327,7 +327,7 @@ it("what is read of the record stays when it cannot be read again", async () => 
   const host = hostWith(many({}));
   await showPage(HISTORY, host);
   host.on("GET", "/my/tools/history", () => refused(500, "Broken."));
-  await userEvent.click(screen.getByRole("button", { name: "Look again" }));
+  await userEvent.click(screen.getByRole("button", { name: "Refresh" }));
   expect(within(screen.getByRole("table")).getAllByRole("row")).toHaveLength(2);
   expect(screen.getByRole("alert").textContent).toContain("Broken.");
 });

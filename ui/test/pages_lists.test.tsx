@@ -52,9 +52,9 @@ describe("conversations", () => {
     ];
     const { container, go } = await showPage(SESSIONS, new FakeHost(), { sessions, questions });
     const texts = screen.getAllByRole("listitem").map((item) => item.textContent);
-    expect(texts[0]).toMatch(/^Tidy\\u\{202e\} up.*2 wait for you$/);
-    expect(texts[1]).toContain("Without a title");
-    expect(texts[2]).toMatch(/open now1 waits for you$/);
+    expect(texts[0]).toMatch(/^Tidy\\u\{202e\} up.*2 to review$/);
+    expect(texts[1]).toContain("Untitled");
+    expect(texts[2]).toMatch(/open now1 to review$/);
     await expectAccessible(container);
     await userEvent.click(screen.getByRole("link", { name: /Tidy/ }));
     expect(go).toHaveBeenCalledWith({ page: "chat", session: "sess_2" });
@@ -69,9 +69,9 @@ describe("conversations", () => {
     const box = screen.getByRole("searchbox");
     await write(box, "TIDY");
     expect(screen.getAllByRole("listitem")).toHaveLength(1);
-    expect(screen.getByText("1 of 2 fit")).toBeTruthy();
+    expect(screen.getByText("1 of 2 shown")).toBeTruthy();
     await write(box, " nothing like it");
-    expect(screen.getByText("No conversation fits.")).toBeTruthy();
+    expect(screen.getByText("No match.")).toBeTruthy();
     await userEvent.click(screen.getByRole("button", { name: "Show all" }));
     expect(screen.getAllByRole("listitem")).toHaveLength(2);
   });
@@ -204,7 +204,7 @@ describe("audit", () => {
     await showPage(AUDIT, host, { me: null });
     expect(screen.getByText("Nothing is on record yet.")).toBeTruthy();
     host.on("GET", LIST, () => refused(500, "Unreadable."));
-    await userEvent.click(screen.getByRole("button", { name: "Look again" }));
+    await userEvent.click(screen.getByRole("button", { name: "Refresh" }));
     expect(screen.getByRole("alert").textContent).toContain("Unreadable.");
   });
 
@@ -218,7 +218,7 @@ describe("audit", () => {
     expect(screen.getByRole("alert").textContent).toContain("Later.");
     host.on("GET", VERIFY, check({}));
     await user.click(screen.getByRole("button", { name: "Try again" }));
-    expect(await screen.findByText("The chain holds")).toBeTruthy();
+    expect(await screen.findByText("Record intact")).toBeTruthy();
     expect(screen.getByText("1,234")).toBeTruthy();
     expect(screen.getByText("e".repeat(64))).toBeTruthy();
     expect(screen.getByText(/Keep the head somewhere else/)).toBeTruthy();
@@ -232,7 +232,7 @@ describe("audit", () => {
     await showPage(AUDIT, host);
     await userEvent.click(screen.getByRole("button", { name: "Verify the chain" }));
     const alarm = screen.getByRole("alert").textContent;
-    expect(alarm).toContain("The chain does not hold");
+    expect(alarm).toContain("Record damaged");
     expect(alarm).toContain(words);
   });
 });
@@ -246,7 +246,7 @@ describe("agents", () => {
       modes: { chat: "full" },
     });
     const [first, second] = [...container.querySelectorAll(".page-card")].map((card) => card.textContent);
-    expect(first).toContain("works on your next message");
+    expect(first).toContain("active agent");
     expect(first).toContain("Mode nowfull");
     expect(first).toContain("write_file");
     expect(second).toContain("Mode nowsandbox");

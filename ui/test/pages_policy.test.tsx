@@ -104,7 +104,7 @@ describe("the answer", () => {
         },
       }),
     );
-    expect(shown).toMatch(/^MEDIUM asks first, 5 minutes to answer/);
+    expect(shown).toMatch(/^Medium asks first, 5 minutes to answer/);
     for (const words of [
       "git status is MEDIUM.",
       "in full mode too",
@@ -141,7 +141,7 @@ describe("the answer", () => {
         timeout_seconds: null,
       }),
     );
-    expect(shown).toMatch(/^REFUSE never runs/);
+    expect(shown).toMatch(/^Refused never runs/);
     expect(shown).toContain("Instead: Use git clean.");
     expect(shown).not.toContain("in full mode too");
     expect(shown).not.toContain("What a person would be asked");
@@ -151,7 +151,7 @@ describe("the answer", () => {
     const shown = await ask(
       checkAnswer({ verdict: "LOW", decision: "runs", timeout_seconds: null, understood: { command: "ls" } }),
     );
-    expect(shown).toMatch(/^LOW runs without asking/);
+    expect(shown).toMatch(/^Low runs without asking/);
     expect(shown).toContain("Networknone");
   });
 

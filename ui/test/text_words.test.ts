@@ -92,12 +92,12 @@ describe("how a call stands", () => {
   });
   it("says who let it", () => {
     const grants = [{ id: "g1", text: "all git" } as Grant];
-    expect(letBy("person:alice", "alice", grants)).toBe("by your answer");
-    expect(letBy("person:bob", "alice", grants)).toBe("by bob");
-    expect(letBy("grant:g1", "alice", grants)).toBe("by your grant: all git");
-    expect(letBy("grant:g2", "alice", grants)).toBe("by grant g2");
-    expect(letBy("rule:user:3", "alice", grants)).toBe("by rule user:3");
-    expect(letBy("mode:full", "alice", grants)).toBe("by mode full, unasked");
+    expect(letBy("person:alice", "alice", grants)).toBe("approved by you");
+    expect(letBy("person:bob", "alice", grants)).toBe("approved by bob");
+    expect(letBy("grant:g1", "alice", grants)).toBe("allowed by your grant: all git");
+    expect(letBy("grant:g2", "alice", grants)).toBe("allowed by grant g2");
+    expect(letBy("rule:user:3", "alice", grants)).toBe("allowed by rule user:3");
+    expect(letBy("mode:full", "alice", grants)).toBe("allowed by mode full");
     expect(letBy("risk:LOW", "alice", grants)).toBe("");
     expect(letBy(null, null, grants)).toBe("");
   });

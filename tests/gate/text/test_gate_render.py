@@ -89,8 +89,8 @@ def test_nothing_hidden_survives(text: str) -> None:
 def test_ends_of_arguments_are_visible() -> None:
     one = described("execute_command", {"command": "git", "args": ["commit -m x"]})
     four = described("execute_command", {"command": "git", "args": ["commit", "-m", "x"]})
-    assert one.startswith("Run 'git' 'commit -m x' for at most 30 seconds")
-    assert four.startswith("Run 'git' 'commit' '-m' 'x' for")
+    assert one.startswith("Run git 'commit -m x' · up to 30 s")
+    assert four.startswith("Run git commit -m x ·")
     assert "'it\\'s'" in described("execute_command", {"command": "echo", "args": ["it's"]})
 
 
@@ -102,22 +102,21 @@ def test_long_argument_is_shown_whole() -> None:
 @pytest.mark.parametrize(
     ("tool", "params", "start"),
     [
-        ("read_file", {"path": "a.py"}, "Read 'a.py'"),
-        ("read_file", {"path": "a.py", "start_line": 3}, "Read lines 3 to the last of 'a.py'"),
-        ("read_file", {"path": "a.py", "start_line": 3, "end_line": 5}, "Read lines 3 to 5 of 'a.py'"),
-        ("read_file", {"path": "a.py", "end_line": 5}, "Read lines 1 to 5 of 'a.py'"),
-        (
-            "write_file",
-            {"path": "a.py", "content": "é\nb"},
-            "Write 'a.py', replacing the file if there is one: 4 bytes, 2 lines",
-        ),
-        ("write_file", {"path": "a.py", "content": "", "mode": "append"}, "Append to 'a.py': 0 bytes, 0 lines"),
-        ("list_directory", {"path": "src", "recursive": True}, "List 'src' and all below it, names like '*'"),
-        ("search_files", {"pattern": "x"}, "Search '.' for the text 'x'"),
+        ("read_file", {"path": "a.py"}, "Read a.py"),
+        ("read_file", {"path": "a.py", "start_line": 3}, "Read lines 3 to the last of a.py"),
+        ("read_file", {"path": "a.py", "start_line": 3, "end_line": 5}, "Read lines 3 to 5 of a.py"),
+        ("read_file", {"path": "a.py", "end_line": 5}, "Read lines 1 to 5 of a.py"),
+        ("write_file", {"path": "a.py", "content": "é\nb"}, "Write a.py: 4 bytes, 2 lines"),
+        ("write_file", {"path": "a b.py", "content": "x"}, "Write 'a b.py': 1 byte, 1 line"),
+        ("execute_command", {"command": "npm", "args": ["test"], "timeout": 300}, "Run npm test · up to 5 min"),
+        ("execute_command", {"command": "npm", "args": ["test"], "timeout": 90}, "Run npm test · up to 90 s"),
+        ("write_file", {"path": "a.py", "content": "", "mode": "append"}, "Append to a.py: 0 bytes, 0 lines"),
+        ("list_directory", {"path": "src", "recursive": True}, "List src and all below it, names like '*'"),
+        ("search_files", {"pattern": "x"}, "Search . for the text 'x'"),
         (
             "search_files",
             {"pattern": "x+", "regex": True, "glob": "*.py"},
-            "Search '.' for the regular expression 'x+', only files like '*.py'",
+            "Search . for the regular expression 'x+', only files like '*.py'",
         ),
         ("search_web", {"query": "x"}, "Search the web for 'x'"),
     ],
@@ -130,7 +129,7 @@ def test_reasons_follow_the_description_and_low_ones_do_not() -> None:
     assert "-delete: deletes every file it finds, for good." in described(
         "execute_command", {"command": "find", "args": ["-delete"]}
     )
-    assert described("read_file", {"path": "a"}) == "Read 'a'"
+    assert described("read_file", {"path": "a"}) == "Read a"
 
 
 def test_many_reasons_are_counted() -> None:
@@ -661,17 +660,17 @@ def test_calls_that_differ_are_described_differently(tool: str, one: JsonObject,
 @pytest.mark.parametrize(
     ("args", "shown"),
     [
-        (["commit -m x"], "'git' 'commit -m x'"),
-        (["commit", "-m", "x"], "'git' 'commit' '-m' 'x'"),
-        (["a' 'b"], "'git' 'a\\' \\'b'"),
-        (["a\\", "b"], "'git' 'a\\\\' 'b'"),
-        (["a\\", "' 'b"], "'git' 'a\\\\' '\\' \\'b'"),
-        (["a\\d+"], "'git' 'a\\\\d+'"),
-        ([""], "'git' ''"),
+        (["commit -m x"], "git 'commit -m x'"),
+        (["commit", "-m", "x"], "git commit -m x"),
+        (["a' 'b"], "git 'a\\' \\'b'"),
+        (["a\\", "b"], "git 'a\\\\' b"),
+        (["a\\", "' 'b"], "git 'a\\\\' '\\' \\'b'"),
+        (["a\\d+"], "git 'a\\\\d+'"),
+        ([""], "git ''"),
     ],
 )
 def test_boundaries_of_arguments_show(args: list[str], shown: str) -> None:
-    assert describe("execute_command", {"command": "git", "args": args}, VERDICT).startswith(f"Run {shown} for")
+    assert describe("execute_command", {"command": "git", "args": args}, VERDICT).startswith(f"Run {shown} ·")
 
 
 VERDICT = GATE.judge("read_file", {"path": "a"}).verdict
@@ -841,7 +840,7 @@ def test_a_path_module_or_package_behind_a_telling_name_is_shown_to_who_decides(
 @pytest.mark.parametrize("path", ["SECRET=x1/../.github/workflows/ci.yml", "API_TOKEN=abc123", "a/--password=abc1x.py"])
 def test_the_path_of_a_call_is_never_masked_for_who_decides(path: str) -> None:
     params = {"path": path, "content": "x"}
-    assert f"Write '{path}'" in described("write_file", params)
+    assert f"Write {path}:" in described("write_file", params)
     assert MASK_PREFIX not in described("write_file", params)
     assert shown_params("write_file", params, cover_inert)["path"] == path
     assert path in full_text("write_file", params)

@@ -2,6 +2,7 @@
 // as it streams, and never what was there when the page opened.
 
 import { useEffect, useRef, useState } from "react";
+import { headline, headlineText } from "../cards/asked";
 import type { Entry, Question } from "../state/model";
 import { visible } from "../text/visible";
 
@@ -35,7 +36,7 @@ export function Announcer({
     const known = asked.current;
     asked.current = new Set(questions.map((question) => question.id));
     const fresh = known && questions.findLast((question) => !known.has(question.id));
-    if (fresh) setText(`A question waits: ${visible(fresh.description.split("\n")[0] ?? "")}`);
+    if (fresh) setText(`To review: ${headlineText(headline(fresh))}`);
   }, [questions]);
 
   return (

@@ -2,16 +2,17 @@
 // goes; what they show is theirs.
 
 import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useRef, useState } from "react";
+import { headline, headlineText } from "../cards/asked";
 import type { Host } from "../host";
+import { AppHome } from "../parts/home";
 import { Chat } from "../state/chat";
 import { useStore } from "../state/store";
-import { visible } from "../text/visible";
 import { Announcer } from "./Announcer";
 import { Boundary, PartFailed } from "./Boundary";
 import { ChatPane } from "./ChatPane";
 import { Notices } from "./Notices";
-import type { Wanted } from "./Questions";
 import { Rail } from "./Rail";
+import type { Wanted } from "./Review";
 import { type Route, readRoute } from "./route";
 import { useRouting, wantedRoute } from "./routing";
 import { SignedOut } from "./SignedOut";
@@ -29,7 +30,7 @@ export function App({ host, projectId = null }: { host: Host; projectId?: string
     void made.start(projectId, wanted?.page === "chat" ? wanted.session : undefined);
     return () => made.close();
   }, [host, projectId]);
-  return <div className="app">{chat && <Frame chat={chat} />}</div>;
+  return <AppHome>{chat && <Frame chat={chat} />}</AppHome>;
 }
 
 function Frame({ chat }: { chat: Chat }) {
@@ -43,6 +44,7 @@ function Frame({ chat }: { chat: Chat }) {
   );
   const { route, go, amend } = useRouting(host, moved);
   const [menuOpen, setMenuOpen] = useState(false);
+  useEscape(menuOpen, () => setMenuOpen(false));
   const now = useNow(chat);
   const main = useRef<HTMLElement>(null);
   useFocusOnArrival(main, route.page);
@@ -58,13 +60,15 @@ function Frame({ chat }: { chat: Chat }) {
     const newest = questions.at(-1);
     host.waiting({
       count: questions.length,
-      headline: newest ? visible(newest.description.split("\n")[0] ?? "") : null,
+      headline: newest ? headlineText(headline(newest)) : null,
       questions: questions.map(({ id, risk_level }) => ({ id, risk: risk_level })),
     });
   }, [host, questions]);
 
+  const [visits, setVisits] = useState(0);
   const leave = (next: Route) => {
     setMenuOpen(false);
+    if (next.page === "chat" && next.session !== state.sessionId) setVisits((count) => count + 1);
     go(next);
   };
   const [wanted, setWanted] = useState<Wanted>({ id: null, count: 0 });
@@ -86,12 +90,7 @@ function Frame({ chat }: { chat: Chat }) {
     // biome-ignore lint/a11y/noStaticElementInteractions: links inside lead to places of the app, also where the address is not ours.
     // biome-ignore lint/a11y/useKeyWithClickEvents: a key on a link is a click.
     <div className={menuOpen ? "app-frame app-menu-open" : "app-frame"} onClick={(event) => follow(event, leave)}>
-      <aside
-        id="app-side"
-        className="app-side"
-        aria-label="Menu"
-        onKeyDown={(event) => event.key === "Escape" && setMenuOpen(false)}
-      >
+      <aside id="app-side" className="app-side" aria-label="Menu">
         <button type="button" className="app-skip" onClick={() => main.current?.focus()}>
           Skip to the content
         </button>
@@ -108,7 +107,6 @@ function Frame({ chat }: { chat: Chat }) {
             void chat.openProject(id).catch(chat.complain);
           }}
           signOut={() => void chat.signOut()}
-          complain={chat.complain}
         />
       </aside>
       {menuOpen && <div className="app-shade" aria-hidden="true" onPointerDown={() => setMenuOpen(false)} />}
@@ -131,6 +129,7 @@ function Frame({ chat }: { chat: Chat }) {
               now={now}
               active={!onPage}
               wanted={wanted}
+              visits={visits}
               showGrants={() => leave({ page: "grants" })}
             />
           </div>
@@ -174,6 +173,20 @@ function useFocusOnArrival(main: React.RefObject<HTMLElement | null>, page: stri
     before.current = page;
     main.current?.focus({ preventScroll: true });
   }, [page, main]);
+}
+
+/** Escape closes the menu, wherever the focus is. */
+function useEscape(open: boolean, close: () => void): void {
+  const end = useRef(close);
+  end.current = close;
+  useEffect(() => {
+    if (!open) return;
+    const pressed = (event: KeyboardEvent) => {
+      if (event.key === "Escape" && !event.defaultPrevented) end.current();
+    };
+    document.addEventListener("keydown", pressed);
+    return () => document.removeEventListener("keydown", pressed);
+  }, [open]);
 }
 
 /** The server's time, a few times a minute: for what ends by itself. */

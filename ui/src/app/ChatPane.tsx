@@ -1,7 +1,9 @@
-// The conversation with what belongs to it: notes on the state of things, the entries, the questions that wait, and the
-// place to write. It stays in the page while another one is shown, so that its place is kept.
+// The main column: what waits for a decision, else the conversation, and the place to write. While something waits, the
+// conversation is folded away behind a button. It stays in the page while another one is shown, so that its place is kept.
 
-import { useCallback, useState } from "react";
+import { ListChecks, MessagesSquare } from "lucide-react";
+import { useCallback, useEffect, useRef, useState } from "react";
+import { Choose } from "../parts/Choose";
 import type { Chat } from "../state/chat";
 import type { AppState, Entry, Usage } from "../state/model";
 import { Sentences } from "../text/Sentences";
@@ -12,7 +14,7 @@ import { Conversation } from "./Conversation";
 import { EntryView } from "./EntryView";
 import { HowToConnect } from "./Machines";
 import { ModeSwitch } from "./ModeSwitch";
-import { Questions, type Wanted } from "./Questions";
+import { Review, type Wanted } from "./Review";
 
 const EXAMPLES = ["read package.json and tell me the version", "list src", "write notes.md: buy milk"];
 
@@ -23,10 +25,12 @@ interface Props {
   /** Whether the chat is what is shown. */
   active: boolean;
   wanted: Wanted;
+  /** How often the person went to a conversation: that is then what they want to see. */
+  visits: number;
   showGrants: () => void;
 }
 
-export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props) {
+export function ChatPane({ chat, state, now, active, wanted, visits, showGrants }: Props) {
   const { api, host, now: clock } = chat;
   const { grants, projectId, me } = state;
   const userId = me?.user_id ?? null;
@@ -38,6 +42,8 @@ export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props
   const loadOlder = useCallback((asked?: boolean) => void chat.loadOlder(asked), [chat]);
   const agent = state.agents.find((each) => each.name === state.agent);
   const mode = agent && (state.modes[agent.name] ?? agent.mode);
+  const [reviewing, toggle] = useReviewing(state, wanted, visits);
+  const waits = state.questions.length + state.settled.length > 0;
   return (
     <>
       <Everything state={state} now={now} showGrants={showGrants} />
@@ -47,42 +53,50 @@ export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props
         </div>
       )}
       {state.trouble !== null && <Trouble text={state.trouble} tryAgain={chat.tryAgain} />}
-      <Conversation
-        sessionId={state.sessionId}
-        entries={state.entries}
-        loading={state.loading}
-        older={state.older}
-        loadingOlder={state.loadingOlder}
-        olderTrouble={state.olderTrouble}
-        loadOlder={loadOlder}
-        row={row}
-        empty={
-          // What could not be read is not empty: only a conversation that is there, or a new one, is introduced.
-          state.trouble === null || state.sessionId === null ? (
-            <Intro offer={(text) => setOffered(({ count }) => ({ text, count: count + 1 }))} />
-          ) : null
-        }
-      />
+      <div className="app-stage">
+        {/* Still laid out while it is folded, so that the place in it is kept. */}
+        <div className={reviewing ? "app-fold app-folded" : "app-fold"} inert={reviewing}>
+          <Conversation
+            sessionId={state.sessionId}
+            entries={state.entries}
+            loading={state.loading}
+            older={state.older}
+            loadingOlder={state.loadingOlder}
+            olderTrouble={state.olderTrouble}
+            loadOlder={loadOlder}
+            row={row}
+            empty={
+              // What could not be read is not empty: only a conversation that is there, or a new one, is introduced.
+              state.trouble === null || state.sessionId === null ? (
+                <Intro offer={(text) => setOffered(({ count }) => ({ text, count: count + 1 }))} />
+              ) : null
+            }
+          />
+        </div>
+        {waits && projectId !== null && (
+          <div className={reviewing ? "app-fold" : "app-fold app-folded"} inert={!reviewing}>
+            <Review
+              questions={state.questions}
+              settled={state.settled}
+              sessions={state.sessions}
+              sessionId={state.sessionId}
+              projectId={projectId}
+              api={api}
+              host={host}
+              now={clock}
+              active={active && reviewing}
+              wanted={wanted}
+              onDecided={chat.decided}
+              onDismiss={chat.dismiss}
+            />
+          </div>
+        )}
+      </div>
       {projectId !== null && (
         <div className="app-below">
-          <Questions
-            questions={state.questions}
-            settled={state.settled}
-            sessions={state.sessions}
-            sessionId={state.sessionId}
-            projectId={projectId}
-            api={api}
-            host={host}
-            now={clock}
-            active={active}
-            wanted={wanted}
-            onDecided={chat.decided}
-            onDismiss={chat.dismiss}
-          />
           {me?.chat === false ? (
             <p className="app-banner">
-              This server has no agent that works on messages, so there is nobody to write to. Calls of agents elsewhere
-              are still asked and shown here.
+              This server has no chat agent. You are still asked here about the calls of other agents.
             </p>
           ) : (
             <Composer
@@ -96,22 +110,21 @@ export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props
               send={(content) => chat.post(content)}
               stop={() => void chat.stop()}
               offered={offered}
+              slim={reviewing}
+              lead={waits && <Toggle reviewing={reviewing} toggle={toggle} />}
             >
               {state.agents.length > 1 && (
-                <label className="app-agent">
-                  <span>Agent</span>
-                  <select
-                    value={state.agent}
-                    onChange={(event) => chat.pickAgent(event.target.value)}
-                    autoComplete="off"
-                  >
-                    {state.agents.map((each) => (
-                      <option key={each.name} value={each.name} title={visible(each.description)}>
-                        {visible(each.name)}
-                      </option>
-                    ))}
-                  </select>
-                </label>
+                <Choose
+                  label="Agent"
+                  quiet
+                  value={state.agent}
+                  choices={state.agents.map(({ name, description }) => ({
+                    value: name,
+                    text: visible(name),
+                    hint: visible(description),
+                  }))}
+                  choose={(name) => chat.pickAgent(name)}
+                />
               )}
               {agent && mode && (
                 <ModeSwitch
@@ -134,6 +147,36 @@ export function ChatPane({ chat, state, now, active, wanted, showGrants }: Props
   );
 }
 
+/** Whether the questions that wait are what is shown, and how to turn to the conversation and back. */
+function useReviewing(state: AppState, wanted: Wanted, visits: number): [reviewing: boolean, toggle: () => void] {
+  const [chatOpen, setChatOpen] = useState(false);
+  const waits = state.questions.length + state.settled.length > 0;
+  useEffect(() => {
+    if (!waits) setChatOpen(false);
+  }, [waits]);
+  useEffect(() => {
+    if (wanted.count > 0) setChatOpen(false);
+  }, [wanted]);
+  const visited = useRef(visits);
+  useEffect(() => {
+    if (visited.current === visits) return;
+    visited.current = visits;
+    // Where a question waits, that is what one goes there for.
+    setChatOpen(waits && !state.questions.some((question) => question.session_id === state.sessionId));
+  }, [visits, waits, state.questions, state.sessionId]);
+  return [waits && !chatOpen, () => setChatOpen(!chatOpen)];
+}
+
+function Toggle({ reviewing, toggle }: { reviewing: boolean; toggle: () => void }) {
+  const Icon = reviewing ? MessagesSquare : ListChecks;
+  return (
+    <button type="button" className="app-button app-fold-button" onClick={toggle}>
+      <Icon size={16} aria-hidden="true" />
+      <span>{reviewing ? "Show chat" : "Back to review"}</span>
+    </button>
+  );
+}
+
 /** Everything in this conversation is allowed: that is never to be forgotten. */
 function Everything({ state, now, showGrants }: { state: AppState; now: number; showGrants: () => void }) {
   const grant = state.grants.find(
@@ -147,8 +190,8 @@ function Everything({ state, now, showGrants }: { state: AppState; now: number; 
   return (
     <div className="app-banner app-banner-high" role="status">
       <p>
-        <strong>Everything in this conversation is allowed</strong> until {moment(grant.expires_at)}: the agent is not
-        asked.
+        <strong>Everything in this conversation is allowed</strong> until {moment(grant.expires_at)}. The agent won't
+        ask.
       </p>
       <button type="button" className="app-button" onClick={showGrants}>
         See and revoke
@@ -162,8 +205,7 @@ function Trouble({ text, tryAgain }: { text: string; tryAgain: () => void }) {
   return (
     <div className="app-banner app-trouble" role="status">
       <p>
-        Not everything could be read: <Sentences text={text} />{" "}
-        <span className="app-muted">It is tried again by itself.</span>
+        Not everything could be read: <Sentences text={text} /> <span className="app-muted">Trying again.</span>
       </p>
       <button type="button" className="app-button" onClick={tryAgain}>
         Try again
@@ -176,7 +218,7 @@ function Working({ asks }: { asks: boolean }) {
   return (
     <span className="app-working" role="status">
       <span className="app-dot" aria-hidden="true" />
-      {asks ? "Waits for your decision" : "Working…"}
+      {asks ? "Waiting for you" : "Working…"}
     </span>
   );
 }
@@ -186,8 +228,8 @@ function Intro({ offer }: { offer: (text: string) => void }) {
     <div className="app-intro">
       <h2>What should the agent do?</h2>
       <p>
-        It works in one directory of your machine. Reading goes on by itself; before anything changes you are asked
-        here, and you see exactly what would happen.
+        It works in one directory of your machine. Reads run automatically. Before anything changes, you see exactly
+        what would happen and decide.
       </p>
       <ul>
         {EXAMPLES.map((example) => (

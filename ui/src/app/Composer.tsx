@@ -1,6 +1,7 @@
 // Where the person writes. A draft is kept for each session; what could not be sent comes back with the reason. Enter
 // sends, Shift+Enter begins a line, and keys of an input method never send.
 
+import { SendHorizontal, Square, X } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { Problem, passing } from "../api";
 import type { Host } from "../host";
@@ -25,12 +26,17 @@ interface Props {
   children?: ReactNode;
   /** Put into the field, as when an example was chosen; counts up so that the same one can be chosen twice. */
   offered: { text: string; count: number };
+  /** One line, while something else has the room. */
+  slim?: boolean;
+  /** Before the field. */
+  lead?: ReactNode;
 }
 
 const LONGEST = 100_000;
 
 export function Composer(props: Props) {
   const { host, projectId, sessionId, ready, begun, returned = null, working, send, stop, children, offered } = props;
+  const { slim = false, lead } = props;
   const key = draftKey(projectId, sessionId);
   const [text, setText] = useState(() => host.recall(key) ?? "");
   // What is in the field of this tab. What is kept may be another tab's: they share it.
@@ -129,7 +135,7 @@ export function Composer(props: Props) {
 
   return (
     <form
-      className="app-composer"
+      className={slim ? "app-composer app-composer-slim" : "app-composer"}
       aria-label="Message to the agent"
       onSubmit={(event) => {
         event.preventDefault();
@@ -148,28 +154,30 @@ export function Composer(props: Props) {
             )}
           </p>
           <button type="button" className="app-close" aria-label="Dismiss" onClick={() => setError(null)}>
-            ×
+            <X size={16} aria-hidden="true" />
           </button>
         </div>
       )}
       <div className="app-composer-field">
+        {lead}
         <textarea
           ref={field}
           value={text}
-          rows={2}
+          rows={slim ? 1 : 2}
           maxLength={LONGEST}
           dir="auto"
           aria-label="Message"
           disabled={!ready}
           aria-describedby={error ? errorId : undefined}
-          placeholder="Message to the agent"
+          placeholder="Message the agent"
           onChange={(event) => write(event.target.value)}
           onKeyDown={pressed}
         />
         <div className="app-composer-buttons">
           {working && (
             <button type="button" className="app-button app-stop" aria-label="Stop the agent" onClick={stop}>
-              Stop
+              <Square size={13} fill="currentColor" aria-hidden="true" />
+              <span>Stop</span>
             </button>
           )}
           <button
@@ -177,14 +185,17 @@ export function Composer(props: Props) {
             className="app-button app-button-main"
             disabled={text.trim() === "" || sending || !ready}
           >
-            {sending ? "Sending…" : "Send"}
+            <SendHorizontal size={15} aria-hidden="true" />
+            <span>{sending ? "Sending…" : "Send"}</span>
           </button>
         </div>
       </div>
-      <div className="app-composer-foot">
-        {children}
-        <span className="app-composer-keys app-muted">Enter sends · Shift+Enter: new line</span>
-      </div>
+      {!slim && (
+        <div className="app-composer-foot">
+          {children}
+          <span className="app-composer-keys app-muted">Enter to send · Shift+Enter for a new line</span>
+        </div>
+      )}
     </form>
   );
 }

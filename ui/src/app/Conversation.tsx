@@ -1,6 +1,7 @@
 // The conversation: only what is near the screen is in the page, older entries come when the person scrolls up to them,
 // and the newest stays in sight unless the person went up to read.
 
+import { ArrowDown } from "lucide-react";
 import { memo, type ReactNode, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Virtualizer } from "virtua";
 import type { Entry } from "../state/model";
@@ -57,6 +58,11 @@ function List({ entries, older, loadingOlder, olderTrouble, loadOlder, row }: Pr
   }, [toEnd]);
 
   const last = entries.at(-1);
+  // What the person just sent is what they want to see.
+  const sent = entries.findLast((entry) => entry.kind === "message" && entry.role === "user" && entry.pending)?.id;
+  useLayoutEffect(() => {
+    if (sent !== undefined) toEnd();
+  }, [sent, toEnd]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: every change of the entries is a reason to follow.
   useLayoutEffect(follow, [entries, follow]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: a last entry that is new or grew is the news.
@@ -116,7 +122,8 @@ function List({ entries, older, loadingOlder, olderTrouble, loadOlder, row }: Pr
       </section>
       {away && (
         <button type="button" className={news ? "app-newest app-newest-news" : "app-newest"} onClick={toEnd}>
-          {news ? "New below ↓" : "To the newest ↓"}
+          {news ? "New messages" : "Latest"}
+          <ArrowDown size={14} aria-hidden="true" />
         </button>
       )}
     </div>

@@ -2,49 +2,37 @@
 // and is kept nowhere.
 
 import type { SignInLink } from "@protocol";
-import { useEffect, useRef, useState } from "react";
+import { useState } from "react";
 import type { Api } from "../api";
+import { told } from "../cards/told";
 import { span } from "../text/words";
-import { Popover } from "./Popover";
 
 const LOOPBACK = /^(localhost|127\.|\[::1\])/;
 
-export function DeviceLink({ api, complain }: { api: Api; complain: (error: unknown) => void }) {
-  return (
-    <Popover label="Open on another device…" title="Open on another device" className="app-device">
-      {() => <Panel api={api} complain={complain} />}
-    </Popover>
-  );
-}
-
-function Panel({ api, complain }: { api: Api; complain: (error: unknown) => void }) {
+export function DeviceLink({ api }: { api: Api }) {
   const [link, setLink] = useState<SignInLink | null>(null);
   const [busy, setBusy] = useState(false);
   const [copied, setCopied] = useState(false);
-  const buttons = useRef<HTMLDivElement>(null);
-  // The rail is short and scrolls: what the person asked for comes into sight.
-  // biome-ignore lint/correctness/useExhaustiveDependencies: when it opens, and when the link is there.
-  useEffect(() => {
-    buttons.current?.scrollIntoView({ block: "nearest" }); // newer browsers give a promise back, which is no clean-up
-  }, [link]);
+  const [problem, setProblem] = useState<string | null>(null);
   const make = async () => {
     setBusy(true);
     setCopied(false);
+    setProblem(null);
     try {
       setLink(await api.signInLink());
     } catch (error) {
-      complain(error);
+      setProblem(told(error));
     } finally {
       setBusy(false);
     }
   };
   const address = link ? new URL(link.path, location.origin).href : "";
   return (
-    <>
-      <h2>Open on another device</h2>
+    <section className="app-device">
+      <h3>Open on another device</h3>
       <p>
-        A link signs one browser in as you, with chat and approvals. Whoever opens it first is in: give it to nobody
-        else.
+        A link signs one browser in as you, with chat and approvals. The first to open it is in, so share it with
+        nobody.
       </p>
       {LOOPBACK.test(location.host) && (
         <p className="app-muted">
@@ -65,12 +53,22 @@ function Panel({ api, complain }: { api: Api; complain: (error: unknown) => void
           </p>
         </>
       )}
-      <div className="app-buttons" ref={buttons}>
+      {problem && (
+        <p className="app-warning-text" role="alert">
+          {problem}
+        </p>
+      )}
+      <div className="app-buttons">
         {link && (
           <button
             type="button"
             className="app-button app-button-main"
-            onClick={() => navigator.clipboard.writeText(address).then(() => setCopied(true), complain)}
+            onClick={() =>
+              navigator.clipboard.writeText(address).then(
+                () => setCopied(true),
+                (error) => setProblem(told(error)),
+              )
+            }
           >
             Copy
           </button>
@@ -84,6 +82,6 @@ function Panel({ api, complain }: { api: Api; complain: (error: unknown) => void
           {link ? "Make another" : "Make a link"}
         </button>
       </div>
-    </>
+    </section>
   );
 }

@@ -5,10 +5,10 @@ import type { Api } from "../api";
 import { ToolCard } from "../cards/ToolCard";
 import type { Host } from "../host";
 import type { ChatEntry, Entry, Grant, Remark, ToolCall } from "../state/model";
+import { Ago } from "../text/Ago";
 import { Markdown } from "../text/Markdown";
 import { Sentences } from "../text/Sentences";
 import { visible } from "../text/visible";
-import { moment } from "../text/words";
 import { Boundary, EntryFailed } from "./Boundary";
 import { routeHash } from "./route";
 
@@ -50,9 +50,7 @@ function Said({ message }: { message: ChatEntry }) {
         {message.pending ? (
           <span className="app-muted">{mine ? "sending…" : "writing…"}</span>
         ) : (
-          <time className="app-muted" dateTime={new Date(message.at).toISOString()}>
-            {moment(message.at)}
-          </time>
+          <Ago at={message.at} className="app-muted" />
         )}
       </header>
       {mine ? (

@@ -8,9 +8,9 @@ import { visible } from "../text/visible";
 import { Popover } from "./Popover";
 
 const HELD: Record<string, string> = {
-  bwrap: "Commands run isolated (bubblewrap): of your files they can change the workspace alone.",
-  landlock: "Commands are held by Landlock alone: files are protected, processes and network less so.",
-  seatbelt: "Commands are held by the macOS sandbox.",
+  bwrap: "Commands can only change files in this workspace (bubblewrap).",
+  landlock: "Commands are isolated by Landlock only: files are protected, processes and network less so.",
+  seatbelt: "Commands run in the macOS sandbox.",
 };
 
 export function isIsolated(machine: Machine): boolean {
@@ -18,9 +18,9 @@ export function isIsolated(machine: Machine): boolean {
 }
 
 function means({ isolation }: Machine): string {
-  if (isolation === null) return "It did not say what isolates its commands.";
-  if (isolation === "none") return "No isolation: an allowed command can do whatever the account there can do.";
-  return HELD[isolation] ?? `Commands are held by ${visible(isolation)}.`;
+  if (isolation === null) return "It did not say how it isolates commands.";
+  if (isolation === "none") return "No isolation: a command you allow can do anything your account can.";
+  return HELD[isolation] ?? `Commands are isolated by ${visible(isolation)}.`;
 }
 
 interface Props {

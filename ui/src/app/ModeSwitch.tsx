@@ -21,7 +21,8 @@ export function ModeSwitch({ agent, mode, mayApprove, choose }: Props) {
           Mode: <strong>{mode}</strong>
         </>
       }
-      title="Mode"
+      title="Approval mode"
+      side="top"
       className={`app-mode app-mode-${mode}`}
     >
       {(close) => (
@@ -43,16 +44,16 @@ function Choice({ agent, mode, mayApprove, choose }: Props) {
   const [sure, setSure] = useState(false);
   const refusal =
     agent.widest_mode === "sandbox"
-      ? `The agent ${agent.name} works in sandbox mode only.`
+      ? `The agent ${agent.name} only works in sandbox mode.`
       : mayApprove
         ? null
-        : "Full mode needs somebody who may approve; you may not.";
+        : "Full mode needs a person who may approve.";
   return (
     <>
-      <h2>How much the agent must ask</h2>
+      <h2>Approval mode</h2>
       <section className="app-mode-choice">
         <h3>Sandbox{mode === "sandbox" && <span className="app-tag">now</span>}</h3>
-        <p>Reading goes on by itself. You are asked before a file is written or a command runs that is not harmless.</p>
+        <p>Reads run automatically. The agent asks before it writes a file or runs a command that could do harm.</p>
         {mode !== "sandbox" && (
           <button type="button" className="app-button app-button-main" onClick={() => choose("sandbox")}>
             Back to sandbox
@@ -62,8 +63,8 @@ function Choice({ agent, mode, mayApprove, choose }: Props) {
       <section className="app-mode-choice">
         <h3>Full{mode === "full" && <span className="app-tag app-tag-high">now</span>}</h3>
         <p>
-          Writes and commands run without asking you. You are still asked about secrets, files that run later and the
-          catastrophic. Everything is recorded.
+          The agent won't ask, even for high-risk actions. You'll still be asked about secrets, startup files and
+          destructive commands. Everything is recorded.
         </p>
         {refusal !== null && <p className="app-muted">{refusal}</p>}
         {refusal === null && mode !== "full" && !sure && (
@@ -75,7 +76,7 @@ function Choice({ agent, mode, mayApprove, choose }: Props) {
           <div className="app-warning" role="alert">
             <p>
               From the next message on, <strong>{agent.name}</strong> changes files and runs programs on your machine
-              without a question. It counts for this page until you switch back or reload.
+              without asking. This page stays in full mode until you switch back or reload.
             </p>
             <Deliberate className="app-button app-button-bad" onPress={() => choose("full")}>
               Yes, work in full mode

@@ -1,5 +1,6 @@
 // What went wrong beside the conversation, until the person puts it away.
 
+import { X } from "lucide-react";
 import type { Notice } from "../state/model";
 import { Sentences } from "../text/Sentences";
 
@@ -17,7 +18,7 @@ export function Notices({ notices, dismiss }: { notices: Notice[]; dismiss: (id:
             )}
           </p>
           <button type="button" className="app-close" aria-label="Dismiss" onClick={() => dismiss(notice.id)}>
-            ×
+            <X size={16} aria-hidden="true" />
           </button>
         </div>
       ))}

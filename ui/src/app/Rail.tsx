@@ -1,13 +1,27 @@
 // The side of the page: where one can go, which project and which conversations there are, and what belongs to this
 // browser. On a narrow screen it is a menu.
 
+import {
+  Bot,
+  Folders,
+  History as HistoryIcon,
+  KeyRound,
+  LogOut,
+  type LucideIcon,
+  MessagesSquare,
+  Plus,
+  ScrollText,
+  Settings as SettingsIcon,
+  ShieldCheck,
+} from "lucide-react";
 import { type MouseEvent, type ReactNode, useState } from "react";
 import type { Api } from "../api";
-import type { Alerts, Host } from "../host";
+import type { Host } from "../host";
+import { Choose } from "../parts/Choose";
 import type { AppState } from "../state/model";
 import { visible } from "../text/visible";
-import { DeviceLink } from "./DeviceLink";
 import { type PageName, type Route, routeHash } from "./route";
+import { hasSettings, Settings } from "./Settings";
 
 interface Props {
   state: AppState;
@@ -18,16 +32,15 @@ interface Props {
   go: (route: Route) => void;
   openProject: (projectId: string) => void;
   signOut: () => void;
-  complain: (error: unknown) => void;
 }
 
-const PAGES: [Exclude<PageName, "chat">, string][] = [
-  ["sessions", "Sessions"],
-  ["history", "History"],
-  ["grants", "Grants"],
-  ["policy", "Policy"],
-  ["audit", "Audit"],
-  ["agents", "Agents"],
+const PAGES: [Exclude<PageName, "chat">, string, LucideIcon][] = [
+  ["sessions", "Conversations", Folders],
+  ["history", "History", HistoryIcon],
+  ["grants", "Grants", KeyRound],
+  ["policy", "Policy", ShieldCheck],
+  ["audit", "Audit", ScrollText],
+  ["agents", "Agents", Bot],
 ];
 const RECENT = 8;
 
@@ -35,8 +48,9 @@ export function routeOf(page: Exclude<PageName, "chat">): Route {
   return page === "history" ? { page, tool: null } : { page };
 }
 
-export function Rail({ state, route, api, host, now, go, openProject, signOut, complain }: Props) {
+export function Rail({ state, route, api, host, now, go, openProject, signOut }: Props) {
   const { projects, projectId, sessionId } = state;
+  const [settings, setSettings] = useState(false);
   const active = state.grants.filter((grant) => grant.status === "active" && Date.parse(grant.expires_at) > now).length;
   return (
     <div className="app-rail">
@@ -44,26 +58,25 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut, c
         <span className="app-mark" aria-hidden="true" />
         Byleave
       </p>
-      <label className="app-project">
-        <span>Project</span>
-        <select value={projectId ?? ""} onChange={(event) => openProject(event.target.value)} autoComplete="off">
-          {projects.map((project) => (
-            <option key={project.project_id} value={project.project_id}>
-              {visible(project.name)}
-            </option>
-          ))}
-        </select>
-      </label>
+      <Choose
+        label="Project"
+        value={projectId ?? ""}
+        choices={projects.map((project) => ({ value: project.project_id, text: visible(project.name) }))}
+        choose={openProject}
+      />
       <button type="button" className="app-button app-new" onClick={() => go({ page: "chat", session: null })}>
+        <Plus size={16} aria-hidden="true" />
         New conversation
       </button>
       <nav aria-label="Pages">
         <ul className="app-nav">
           <NavLink to={{ page: "chat", session: sessionId }} current={route.page === "chat"} go={go}>
+            <MessagesSquare size={16} aria-hidden="true" />
             Chat
           </NavLink>
-          {PAGES.map(([page, name]) => (
+          {PAGES.map(([page, name, Icon]) => (
             <NavLink key={page} to={routeOf(page)} current={route.page === page} go={go}>
+              <Icon size={16} aria-hidden="true" />
               {name}
               {page === "grants" && active > 0 && <span className="app-count">{active}</span>}
             </NavLink>
@@ -72,14 +85,20 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut, c
       </nav>
       <Recent state={state} current={route.page === "chat" ? sessionId : null} go={go} />
       <div className="app-rail-foot">
-        {host.alerts && <AlertSwitches alerts={host.alerts} />}
-        {host.kind === "browser" && <DeviceLink api={api} complain={complain} />}
+        {hasSettings(host) && (
+          <button type="button" className="app-plain" onClick={() => setSettings(true)}>
+            <SettingsIcon size={15} aria-hidden="true" />
+            Settings
+          </button>
+        )}
         {host.signOut && (
           <button type="button" className="app-plain" onClick={signOut}>
+            <LogOut size={15} aria-hidden="true" />
             Sign out{state.me && ` ${visible(state.me.user_id)}`}
           </button>
         )}
       </div>
+      {settings && <Settings api={api} host={host} close={() => setSettings(false)} />}
     </div>
   );
 }
@@ -130,53 +149,13 @@ function Recent({ state, current, go }: { state: AppState; current: string | nul
             current={session.session_id === current}
             go={go}
           >
-            <bdi className="app-recent-title">{visible(session.title) || "Without a title"}</bdi>
+            <bdi className="app-recent-title">{visible(session.title) || "Untitled"}</bdi>
             {waiting.has(session.session_id) && (
-              <span className="app-dot app-dot-waits" role="img" aria-label="A question waits here" />
+              <span className="app-dot app-dot-waits" role="img" aria-label="Needs review" />
             )}
           </NavLink>
         ))}
       </ul>
     </nav>
-  );
-}
-
-function AlertSwitches({ alerts }: { alerts: Alerts }) {
-  const [notifies, setNotifies] = useState(() => alerts.notifies());
-  const [refusal, setRefusal] = useState(() => alerts.refusal());
-  const [sounds, setSounds] = useState(() => alerts.sounds());
-  return (
-    <fieldset className="app-alerts">
-      <legend>When a question waits and you look elsewhere</legend>
-      <label>
-        <input
-          type="checkbox"
-          checked={notifies}
-          onChange={async (event) => {
-            const on = event.target.checked;
-            const said = await alerts.setNotifies(on);
-            setNotifies(on && said === null);
-            setRefusal(said);
-          }}
-        />
-        Show a notification
-      </label>
-      {refusal !== null && (
-        <p className="app-hint" role="alert">
-          {refusal}
-        </p>
-      )}
-      <label>
-        <input
-          type="checkbox"
-          checked={sounds}
-          onChange={(event) => {
-            alerts.setSounds(event.target.checked);
-            setSounds(event.target.checked);
-          }}
-        />
-        Play a sound
-      </label>
-    </fieldset>
   );
 }

@@ -34,7 +34,7 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
                 this address first.
               </p>
             )}
-            <p>Questions wait meanwhile. One that nobody answers in its time runs nothing.</p>
+            <p>Pending requests wait; unanswered ones expire without running.</p>
           </>
         ) : (
           <p>The token was not accepted. The page around this chat must give a new one.</p>

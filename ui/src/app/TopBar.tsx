@@ -1,6 +1,7 @@
 // The top of every page: what is open, whether the server is there, which machines are connected, and how many questions
 // wait, with a way to them.
 
+import { Menu } from "lucide-react";
 import type { Host } from "../host";
 import type { AppState, Link } from "../state/model";
 import { visible } from "../text/visible";
@@ -20,7 +21,7 @@ interface Props {
 const LINK: Record<Exclude<Link, "signed-out">, string> = {
   connecting: "Connecting…",
   up: "Connected",
-  down: "Connection lost, trying again…",
+  down: "Connection lost. Reconnecting…",
 };
 
 export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, stop }: Props) {
@@ -36,7 +37,7 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
         aria-label={menuOpen ? "Close the menu" : "Open the menu"}
         onClick={toggleMenu}
       >
-        <span aria-hidden="true">☰</span>
+        <Menu size={18} aria-hidden="true" />
       </button>
       <Title state={state} isPage={route.page !== "chat"} />
       <div className="app-top-facts">
@@ -44,7 +45,8 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
           <span className="app-dot" aria-hidden="true" />
           <span className="app-link-text">{link === "signed-out" ? "" : LINK[link]}</span>
         </span>
-        {projectId !== null && (
+        {/* What is not known any more is not said. */}
+        {projectId !== null && link !== "down" && (
           <Machines machines={state.machines} projectId={projectId} known={state.machinesKnown} kind={kind} />
         )}
         {route.page !== "chat" && state.runId !== null && (
@@ -52,14 +54,16 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
             Stop
           </button>
         )}
-        <button
-          type="button"
-          className={count > 0 ? "app-waiting app-waiting-some" : "app-waiting"}
-          disabled={count === 0}
-          onClick={showWaiting}
-        >
-          {count === 0 ? "Nothing waits" : count === 1 ? "1 waits for you" : `${count} wait for you`}
-        </button>
+        {(count > 0 || link === "up") && (
+          <button
+            type="button"
+            className={count > 0 ? "app-waiting app-waiting-some" : "app-waiting"}
+            disabled={count === 0}
+            onClick={showWaiting}
+          >
+            {count === 0 ? "All clear" : `${count} to review`}
+          </button>
+        )}
       </div>
     </header>
   );

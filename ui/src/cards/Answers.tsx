@@ -1,19 +1,31 @@
 // The ways to answer a question. No button that allows is ever focused by itself; what allows waits until nothing moves, takes no
 // held key, and for HIGH needs a second, separate press that says what will happen.
 
-import { type FocusEvent, type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { ArrowDown, Infinity as Endless, Files, MessageSquareX } from "lucide-react";
+import {
+  type FocusEvent,
+  type KeyboardEvent,
+  type ReactNode,
+  type RefObject,
+  useEffect,
+  useRef,
+  useState,
+} from "react";
 import type { Api } from "../api";
+import { More, type MoreItem } from "../parts/More";
 import type { Question } from "../state/model";
-import { Sentences } from "../text/Sentences";
+import type { Headline } from "./asked";
+import { Countdown } from "./Countdown";
 import type { Deciding } from "./deciding";
 import { EverythingPanel } from "./EverythingPanel";
 import type { Guard } from "./guard";
+import { Problem } from "./Problem";
 import { SimilarPanel } from "./SimilarPanel";
 
 const ARMED_MILLISECONDS = 10_000;
 const LONGEST_REASON = 1000;
 
-type Panel = "armed" | "similar" | "everything" | null;
+type Opened = "armed" | "similar" | "everything" | "reason" | null;
 
 interface AnswersProps {
   question: Question;
@@ -22,160 +34,187 @@ interface AnswersProps {
   guard: Guard;
   deciding: Deciding;
   /** What would happen. */
-  headline: string;
-  expired: boolean;
-  /** Which rule is being read, if one is. */
-  onPanel: (panel: "similar" | "everything" | undefined) => void;
+  words: Headline;
+  /** Seconds. */
+  left: number;
 }
 
-export function Answers(props: AnswersProps) {
-  const { question, projectId, api, guard, deciding, headline, expired, onPanel } = props;
-  const [panel, setPanel] = useState<Panel>(null);
+export function Answers({ question, projectId, api, guard, deciding, words, left }: AnswersProps) {
+  const [opened, setOpened] = useState<Opened>(null);
   const [reason, setReason] = useState("");
-  const id = useId();
-  const off = expired || deciding.sending !== null || deciding.second !== null;
+  const row = useRef<HTMLDivElement>(null);
+  const field = useRef<HTMLInputElement>(null);
+  const off = left === 0 || deciding.sending !== null || deciding.over;
   const high = question.risk_level === "HIGH";
   const always = high || question.findings.some((finding) => finding.always_asks);
-  const leave = useDisarm(panel === "armed", () => setPanel(null));
-  const open = (wanted: Panel) => {
-    setPanel(panel === wanted ? null : wanted);
+  const leave = useDisarm(opened === "armed", () => setOpened(null));
+  const open = (wanted: Opened) => {
+    setOpened(wanted);
     guard.lock();
   };
-  const row = useRef<HTMLDivElement>(null);
-  const back = () => {
-    // To what opened it, which decides nothing: the keyboard goes on from there.
-    row.current?.querySelector<HTMLElement>(`[data-opens="${panel}"]`)?.focus();
-    open(null);
-  };
-  const opener = (wanted: Panel, text: string): ReactNode => (
-    <button
-      data-opens={wanted}
-      aria-expanded={panel === wanted}
-      aria-controls={`${id}-panel`}
-      {...guard.button(() => open(wanted), off)}
-    >
-      {text}
-    </button>
-  );
-  const deny = () => deciding.reject(reason);
-  const denyByEnter = (event: KeyboardEvent) => {
-    if (event.key !== "Enter" || event.nativeEvent.isComposing) return;
-    event.preventDefault();
-    if (!event.repeat && !off && guard.open) deny();
-  };
-  const tall = panel === "similar" || panel === "everything" ? panel : undefined;
-  const opened = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    onPanel(tall);
-    // What the person asked for comes into sight.
-    if (tall) opened.current?.scrollIntoView?.({ block: "nearest" });
-  }, [tall, onPanel]);
+  const deny = () => deciding.reject(opened === "reason" ? reason : "");
+  const items: MoreItem[] = [
+    ...(!always && question.session_id && question.suggestions.length > 0
+      ? [{ text: "Allow similar…", icon: Files, open: () => open("similar") }]
+      : []),
+    ...(question.session_id
+      ? [{ text: "Allow everything in this conversation…", icon: Endless, open: () => open("everything") }]
+      : []),
+    { text: "Deny with a reason…", icon: MessageSquareX, open: () => open("reason"), apart: true },
+  ];
+  // The keyboard goes on from what opened it, which decides nothing.
+  const back = () => row.current?.querySelector<HTMLElement>(".card-more") ?? null;
   return (
-    <div className="card-answers" data-panel={tall} data-armed={panel === "armed" && !off ? "" : undefined} {...leave}>
-      {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}
-      <div className="card-row" role="group" aria-label="Your answer" ref={row}>
-        <button
-          className={high ? "card-allow card-first" : "card-allow"}
-          aria-expanded={high ? panel === "armed" : undefined}
-          {...guard.button(high ? () => open("armed") : () => deciding.approve({}), off)}
-        >
-          {deciding.sending === "approved" ? "Sending…" : high ? "Allow once…" : "Allow once"}
-        </button>
-        {!always && question.session_id && question.suggestions.length > 0 && opener("similar", "Allow similar…")}
-        {question.session_id && opener("everything", "Allow all in this session…")}
-        <span className="card-deny-group">
-          <button className="card-deny" {...guard.button(deny, off)}>
+    <footer className="card-answers" data-armed={opened === "armed" && !off ? "" : undefined} {...leave}>
+      <MoreBelow />
+      {opened === "armed" && !off && (
+        <Armed guard={guard} confirm={() => deciding.approve({})} back={() => open(null)} yes="Yes, allow once">
+          High risk. {question.tool_name === "write_file" ? "Written" : "Runs"} immediately{networkWords(question)}.
+          <span className="card-said">
+            {" "}
+            {words.verb} {words.what}
+          </span>
+        </Armed>
+      )}
+      {opened === "reason" && (
+        <Reason
+          value={reason}
+          change={setReason}
+          field={field}
+          back={() => open(null)}
+          off={off || !guard.open}
+          deny={deny}
+        />
+      )}
+      <Problem problem={deciding.problem} />
+      <div className="card-row">
+        <Countdown left={left} of={question.timeout_seconds} />
+        {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}
+        <div className="card-buttons" role="group" aria-label="Your answer" ref={row}>
+          <button className="card-deny" aria-keyshortcuts="d" {...guard.button(deny, off)}>
             {deciding.sending === "rejected" ? "Sending…" : "Deny"}
           </button>
-          <input
-            className="card-reason"
-            placeholder="Reason to deny, told to the agent"
-            aria-label="Reason to deny, told to the agent; Enter denies"
-            maxLength={LONGEST_REASON}
-            value={reason}
-            onChange={(event) => setReason(event.target.value)}
-            onKeyDown={denyByEnter}
-            autoComplete="off"
-          />
-        </span>
+          <span className="card-pair">
+            <button
+              className={high ? "card-allow card-first" : "card-allow"}
+              aria-expanded={high ? opened === "armed" : undefined}
+              aria-keyshortcuts="a"
+              {...guard.button(
+                high ? () => open(opened === "armed" ? null : "armed") : () => deciding.approve({}),
+                off,
+              )}
+            >
+              {deciding.sending === "approved" ? "Sending…" : high ? "Allow once…" : "Allow once"}
+            </button>
+            <More
+              label="More ways to answer"
+              className={high ? "card-more card-first" : "card-more"}
+              items={items}
+              disabled={off}
+              back={() => field.current}
+            />
+          </span>
+        </div>
       </div>
-      <div id={`${id}-panel`} ref={opened}>
-        {panel === "armed" && !off && (
-          <Armed
-            question={question}
-            headline={headline}
-            guard={guard}
-            confirm={() => deciding.approve({})}
-            back={() => setPanel(null)}
-          />
-        )}
-        {panel === "similar" && (
-          <SimilarPanel
-            question={question}
-            projectId={projectId}
-            api={api}
-            guard={guard}
-            disabled={off}
-            allow={(terms) => deciding.approve({ scope: "class", terms })}
-            back={back}
-          />
-        )}
-        {panel === "everything" && (
-          <EverythingPanel
-            guard={guard}
-            disabled={off}
-            allow={(terms) => deciding.approve({ scope: "session", terms })}
-            back={back}
-          />
-        )}
-      </div>
-      <div role="alert">
-        {deciding.problem && (
-          <p className="card-caution">
-            <Sentences text={deciding.problem.message} />{" "}
-            {deciding.problem.hint && (
-              <span>
-                <Sentences text={deciding.problem.hint} />
-              </span>
-            )}
-          </p>
-        )}
-      </div>
-    </div>
+      {opened === "similar" && (
+        <SimilarPanel
+          question={question}
+          projectId={projectId}
+          api={api}
+          disabled={off}
+          problem={deciding.problem}
+          allow={(terms) => deciding.approve({ scope: "class", terms })}
+          close={() => open(null)}
+          back={back}
+        />
+      )}
+      {opened === "everything" && (
+        <EverythingPanel
+          disabled={off}
+          problem={deciding.problem}
+          allow={(terms) => deciding.approve({ scope: "session", terms })}
+          close={() => open(null)}
+          back={back}
+        />
+      )}
+    </footer>
+  );
+}
+
+function networkWords({ network, tool_name }: Question): string {
+  if (network) return ", with the network";
+  return tool_name === "execute_command" ? ", without the network" : "";
+}
+
+/** Seen while a part of what is asked is out of sight; who uses the keyboard scrolls with its keys. */
+export function MoreBelow() {
+  return (
+    <button
+      type="button"
+      className="card-below"
+      tabIndex={-1}
+      aria-hidden="true"
+      onClick={({ currentTarget }) => {
+        const panel = currentTarget.closest(".app-review");
+        panel?.scrollBy({ top: panel.clientHeight * 0.6 });
+      }}
+    >
+      More below <ArrowDown size={13} aria-hidden="true" />
+    </button>
+  );
+}
+
+interface ReasonProps {
+  value: string;
+  change: (reason: string) => void;
+  field: RefObject<HTMLInputElement | null>;
+  off: boolean;
+  deny: () => void;
+  back: () => void;
+}
+
+export function Reason({ value, change, field, off, deny, back }: ReasonProps) {
+  useEffect(() => field.current?.focus(), [field]);
+  const pressed = (event: KeyboardEvent) => {
+    if (event.key === "Escape") back();
+    if (event.key !== "Enter" || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    if (!event.repeat && !off) deny();
+  };
+  return (
+    <input
+      className="card-reason"
+      ref={field}
+      placeholder="Reason to deny, told to the agent"
+      aria-label="Reason to deny, told to the agent; Enter denies"
+      maxLength={LONGEST_REASON}
+      value={value}
+      onChange={(event) => change(event.target.value)}
+      onKeyDown={pressed}
+      autoComplete="off"
+    />
   );
 }
 
 interface ArmedProps {
-  question: Question;
-  headline: string;
   guard: Guard;
   confirm: () => void;
   back: () => void;
+  yes: string;
+  children: ReactNode;
 }
 
-function Armed({ question, headline, guard, confirm, back }: ArmedProps) {
-  const network = question.network
-    ? ", with the network"
-    : question.tool_name === "execute_command"
-      ? ", without the network"
-      : "";
+/** The second step. Its button never stands where the first one was pressed. */
+export function Armed({ guard, confirm, back, yes, children }: ArmedProps) {
   return (
-    <div className="card-panel card-grave">
-      <p role="status">
-        This is HIGH. It will happen at once{network}
-        <span className="card-again">
-          :{" "}
-          <strong>
-            <bdi>{headline}</bdi>
-          </strong>
-        </span>
-      </p>
-      <div className="card-row">
-        <button className="card-allow card-really" {...guard.button(confirm)}>
-          Yes, allow it once
-        </button>
+    <div className="card-armed">
+      <p role="status">{children}</p>
+      <div className="card-buttons">
         <button type="button" onClick={back}>
           Back
+        </button>
+        <button className="card-allow card-really" {...guard.button(confirm)}>
+          {yes}
         </button>
       </div>
     </div>
@@ -183,7 +222,7 @@ function Armed({ question, headline, guard, confirm, back }: ArmedProps) {
 }
 
 /** What was armed is not left lying around: it ends after a while, and when the person turns to something else. */
-function useDisarm(armed: boolean, disarm: () => void) {
+export function useDisarm(armed: boolean, disarm: () => void) {
   const end = useRef(disarm);
   end.current = disarm;
   const pressing = useRef(false);

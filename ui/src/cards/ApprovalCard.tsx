@@ -1,26 +1,31 @@
-// A question that waits for a decision: what will happen, how risky and why, exactly what with, and the ways to answer.
-// It never takes the focus, never answers by itself, and stays in its place when it is settled, saying by whom.
+// A question that waits for a decision: what will happen, how risky it is, exactly what with, and the ways to answer. It
+// never takes the focus and never answers by itself. Nothing of it is cut off: what is long makes the page longer.
 
-import type { SeenFile } from "@protocol";
-import { useRef, useState } from "react";
+import { type RefObject, useEffect, useRef } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
 import type { Question, Settled } from "../state/model";
 import "../styles/cards.css";
-import { oneLine, visible } from "../text/visible";
+import { oneLine } from "../text/visible";
 import { counted } from "../text/words";
 import { Answers } from "./Answers";
-import { asked } from "./asked";
-import { Countdown, type Place, useSecondsLeft } from "./Countdown";
+import { headline, headlineText, unsaid } from "./asked";
+import { Chips } from "./Chips";
+import { useSecondsLeft } from "./Countdown";
+import { Details } from "./Details";
+import { Counts, compared } from "./DiffView";
 import { useDeciding } from "./deciding";
 import { useGuard } from "./guard";
 import { Headline } from "./Headline";
 import { Inspected } from "./Inspected";
-import { Masked } from "./Masked";
+import { Masked, shownOf } from "./Masked";
 import { Parameters } from "./Parameters";
-import { Risk } from "./Risk";
 import { SettledLine } from "./SettledLine";
-import { useChange, WriteShown } from "./WriteShown";
+import { Warnings } from "./Warnings";
+import { comparedWith, useChange, WriteShown } from "./WriteShown";
+
+/** What of the height a heading may keep while one reads below it. */
+const MOST_OF_ROOM = 0.55;
 
 interface ApprovalCardProps {
   question: Question;
@@ -31,33 +36,34 @@ interface ApprovalCardProps {
   now: () => number;
   /** Where it was asked, as a sentence; null when it is the conversation on the screen. */
   elsewhere: string | null;
-  /** Which of those that wait it is; null where it is the only one. */
-  place?: Place | null;
   settled: Settled | null;
   onDecided: (settled: Settled) => void;
-  onDismiss: () => void;
 }
 
 export function ApprovalCard(props: ApprovalCardProps) {
-  const { question, api, host, projectId, now, elsewhere, place, settled, onDecided, onDismiss } = props;
+  const { question, api, host, projectId, now, elsewhere, settled, onDecided } = props;
   const guard = useGuard();
   const deciding = useDeciding(question, api, projectId, onDecided);
   const left = useSecondsLeft(question.deadline, now, settled === null);
   // What had the focus may go away without a word: the last that was heard of it holds.
   const focused = useRef(false);
   const byKeyboard = useRef(false);
-  const [panel, setPanel] = useState<"similar" | "everything">();
   const isWrite = question.tool_name === "write_file";
   const loaded = useChange(question, api, guard.lock);
-  const { headline, lines } = asked(question, loaded && "change" in loaded ? loaded.change : null);
+  const change = loaded && "change" in loaded ? loaded.change : null;
+  const found = change ? compared(change.change) : null;
+  const words = headline(question, change);
+  const path = isWrite && words.verb !== "Create" ? String(question.tool_params.path) : null;
+  const calls = question.tool_ids.length;
+  const head = useTall();
+  useLockOn(calls, guard.lock);
   return (
     <article
       className="card card-question"
       data-risk={question.risk_level}
       data-approval={question.id}
       data-settled={settled?.status}
-      data-panel={settled === null ? panel : undefined}
-      aria-label={`Question: ${headline}`}
+      aria-label={`Question: ${headlineText(words)}`}
       // The focus comes here only when the person asks to be taken to it: a key pressed here decides nothing.
       tabIndex={-1}
       onFocus={() => {
@@ -73,120 +79,82 @@ export function ApprovalCard(props: ApprovalCardProps) {
         byKeyboard.current = false;
       }}
     >
-      <header className="card-question-head">
-        {elsewhere !== null && (
-          <p className="card-whose">
-            <bdi>{oneLine(elsewhere)}</bdi>
-          </p>
-        )}
-        <Risk level={question.risk_level} />
-        <Headline text={headline} />
-        {settled === null && <Countdown left={left} of={question.timeout_seconds} place={place ?? null} />}
-        <p className="card-scarce">More below: scroll, or make room.</p>
+      <header className="card-question-head" ref={head}>
+        <Asker question={question} elsewhere={elsewhere} />
+        <Headline words={words} file={path} host={host} />
+        <Chips question={question}>{found && <Counts added={found.added} removed={found.removed} />}</Chips>
       </header>
-      {/* Of one box: what sticks to the end of it never covers what is asked. */}
-      <div className="card-question-rest">
-        <div className="card-question-body">
-          {lines.map((line, index) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: they never change
-            <p key={index} className={line.startsWith("Note: ") ? "card-caution" : undefined}>
-              <bdi>{line}</bdi>
-            </p>
-          ))}
-          {/* What a write changes is what is to be judged: nothing that can wait comes before it. */}
-          {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
-          <Why question={question} />
-          <Asker question={question} />
-          <Exactly question={question} />
-          <Masked question={question} shown={shownOf(question, loaded)} api={api} />
-          <Inspected inspection={question.inspection} folded={isWrite} />
-        </div>
-        {settled === null ? (
-          <Answers
-            question={question}
-            projectId={projectId}
-            api={api}
-            guard={guard}
-            deciding={deciding}
-            headline={headline}
-            expired={left === 0}
-            onPanel={setPanel}
-          />
-        ) : (
-          <SettledLine
-            settled={settled}
-            second={deciding.second}
-            takeFocus={focused.current && byKeyboard.current}
-            onDismiss={onDismiss}
-          />
-        )}
+      <div className="card-question-body">
+        <Warnings question={question} />
+        {calls > 1 && <p className="card-told">Your answer counts for {counted(calls, "identical call")}.</p>}
+        <Unsaid question={question} />
+        {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
+        <Inspected question={question} />
+        <Masked question={question} shown={shownOf(question, change)} api={api} />
+        <Details question={question} compared={change && comparedWith(change)} />
       </div>
+      {settled === null ? (
+        <Answers
+          question={question}
+          projectId={projectId}
+          api={api}
+          guard={guard}
+          deciding={deciding}
+          words={words}
+          left={left}
+        />
+      ) : (
+        <SettledLine settled={settled} takeFocus={focused.current && byKeyboard.current} />
+      )}
     </article>
   );
 }
 
-/** What of a call is shown, and may be masked: a write's content is in its difference, where there is one. */
-function shownOf({ tool_params, inspection }: Question, loaded: ReturnType<typeof useChange>): string {
-  const after = loaded && "change" in loaded ? loaded.change.change.after : null;
-  const files: readonly SeenFile[] = inspection?.files ?? [];
-  const texts = [...Object.values(tool_params).flat().map(String), ...files.map((file) => file.text ?? "")];
-  return after ?? texts.join("\n");
+/** What of a call stands nowhere else on its card. */
+export function Unsaid({ question }: { question: Question }) {
+  const params = unsaid(question);
+  if (Object.keys(params).length === 0) return null;
+  return <Parameters toolName={question.tool_name} params={params} named />;
 }
 
-function Why({ question }: { question: Question }) {
-  // Only a command could have a network, so only of one it is news that it has none.
-  const network = question.network
-    ? "It may use the network."
-    : question.tool_name === "execute_command" && "It gets no network.";
-  if (question.findings.length === 0 && !network) return null;
-  return (
-    <ul className="card-why">
-      {question.findings.map((finding, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: they never change
-        <li key={index}>
-          <bdi>{visible(finding.reason)}</bdi>{" "}
-          <span className="card-aside">
-            (rule <code className="card-rule-name">{oneLine(finding.rule)}</code>)
-          </span>
-          {finding.always_asks && <span className="card-aside"> It asks every time.</span>}
-          {finding.instead && <div className="card-aside">Instead: {visible(finding.instead)}</div>}
-        </li>
-      ))}
-      {network && <li>{network}</li>}
-    </ul>
-  );
+/** Marks a heading that takes so much of the room that it must scroll with the rest. */
+export function useTall(): RefObject<HTMLElement | null> {
+  const head = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const element = head.current;
+    const around = element?.closest(".app-review");
+    if (!element || !around || typeof ResizeObserver === "undefined") return;
+    const watching = new ResizeObserver(() => {
+      element.toggleAttribute("data-tall", element.offsetHeight > around.clientHeight * MOST_OF_ROOM);
+    });
+    watching.observe(element);
+    watching.observe(around);
+    return () => watching.disconnect();
+  }, []);
+  return head;
 }
 
-function Asker({ question }: { question: Question }) {
-  const calls = question.tool_ids.length;
+/** Presses do not count for a moment once the answer would count for something else. */
+export function useLockOn(what: unknown, lock: () => void): void {
+  const before = useRef(what);
+  useEffect(() => {
+    if (before.current === what) return;
+    before.current = what;
+    lock();
+  }, [what, lock]);
+}
+
+/** Who asks, in one quiet line; of another conversation it says so before anything else. */
+export function Asker({ question, elsewhere }: { question: Question; elsewhere: string | null }) {
   return (
-    <p className="card-aside">
-      {question.agent_id ? `Asked by the agent “${oneLine(question.agent_id)}”` : "Asked by an agent"}.
-      {calls > 1 && ` ${counted(calls, "identical call")} wait for this one answer.`}
+    <p className="card-asker">
+      {elsewhere !== null && (
+        <>
+          <bdi className="card-whose">{oneLine(elsewhere)}</bdi>
+          {" · "}
+        </>
+      )}
+      Asked by <bdi>{question.agent_id ? oneLine(question.agent_id) : "an agent"}</bdi>
     </p>
-  );
-}
-
-const SAID_BY_WRITE = new Set(["path", "content", "content_size", "mode"]);
-
-/** All parameters. Those of a write stand in the heading and in the difference already: they are there when asked for. */
-function Exactly({ question }: { question: Question }) {
-  const isWrite = question.tool_name === "write_file";
-  const elsewhere: Record<string, string> = isWrite ? { content: "shown above" } : {};
-  const title = "Parameters, exactly";
-  const list = <Parameters toolName={question.tool_name} params={question.tool_params} elsewhere={elsewhere} />;
-  if (isWrite && Object.keys(question.tool_params).every((name) => SAID_BY_WRITE.has(name))) {
-    return (
-      <details className="card-part card-fold">
-        <summary className="card-part-title">{title}</summary>
-        {list}
-      </details>
-    );
-  }
-  return (
-    <section className="card-part">
-      <p className="card-part-title">{title}</p>
-      {list}
-    </section>
   );
 }

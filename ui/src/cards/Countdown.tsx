@@ -1,4 +1,4 @@
-// How much time there is to answer, by the server's clock: as text and as a thin bar, and said aloud only twice.
+// How much time there is to answer, by the server's clock: as text, and said aloud only twice.
 
 import { useEffect, useRef, useState } from "react";
 import { span } from "../text/words";
@@ -27,19 +27,12 @@ export function useSecondsLeft(deadline: string, now: () => number, running: boo
   return left;
 }
 
-/** Which of several it is. */
-export interface Place {
-  at: number;
-  of: number;
-}
-
 interface CountdownProps {
   left: number;
   of: number;
-  place: Place | null;
 }
 
-export function Countdown({ left: counted, of, place }: CountdownProps) {
+export function Countdown({ left: counted, of }: CountdownProps) {
   // The server's clock is known to a second or so: a question never has more than its whole time.
   const left = Math.min(counted, Math.max(1, of));
   const [said, setSaid] = useState("");
@@ -47,21 +40,17 @@ export function Countdown({ left: counted, of, place }: CountdownProps) {
   useEffect(() => {
     const crossed = SAID_AT.find((second) => before.current > second && left <= second && left > 0);
     if (crossed) setSaid(`${span(left)} left to answer.`);
-    else if (before.current > 0 && left === 0) setSaid("Time is up, nothing runs.");
+    else if (before.current > 0 && left === 0) setSaid("Time is up. Nothing ran.");
     before.current = left;
   }, [left]);
   return (
-    <div className="card-countdown" data-soon={left <= SOON ? "" : undefined}>
-      {/* On the line of the time: where another question comes, nothing of this one moves. */}
-      <span className="card-left">
-        {place && `${place.at} of ${place.of} · `}
-        {left > 0 ? `${clock(left)} left` : "time is up, nothing runs"}
-      </span>
-      <progress className="card-bar" max={Math.max(1, of)} value={left} aria-hidden="true" />
+    <p className="card-countdown" data-soon={left <= SOON ? "" : undefined}>
+      <span className="card-left">{left > 0 ? `Expires in ${clock(left)}` : "Time is up. Nothing ran."}</span>
+      {left > 0 && <span className="card-left-means">; nothing runs without your approval.</span>}
       <span className="card-said" role="status">
         {said}
       </span>
-    </div>
+    </p>
   );
 }
 

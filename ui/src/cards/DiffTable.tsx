@@ -2,7 +2,7 @@
 // exactly: what would hide becomes an escape or a mark.
 
 import { Fragment, type ReactNode } from "react";
-import { long, scrollable } from "../text/Lines";
+import { long } from "../text/Lines";
 import { counted } from "../text/words";
 import type { Part, Row, Side } from "./difference";
 
@@ -22,7 +22,8 @@ interface DiffTableProps {
 export function DiffTable({ rows, split, label, unfold }: DiffTableProps) {
   const columns = split ? 4 : 3;
   return (
-    <div className="card-diff-scroll" {...scrollable(label)}>
+    // biome-ignore lint/a11y/useSemanticElements: a table is no set of fields
+    <div className="card-diff-rows" role="group" aria-label={label}>
       <table className={split ? "card-diff-table card-split" : "card-diff-table card-unified"}>
         <colgroup>
           <col className="card-number" />
@@ -56,17 +57,23 @@ const keyOf = (row: Row) =>
 
 function SplitRow({ row }: { row: Row }) {
   const same = row.kind === "same";
+  const [before, after] = sidesOf(row);
   return (
     <tr>
-      <Cells side={"before" in row ? row.before : null} kind={same ? "same" : "removed"} />
-      <Cells side={"after" in row ? row.after : null} kind={same ? "same" : "added"} />
+      <Cells side={before} other={after} kind={same ? "same" : "removed"} />
+      <Cells side={after} other={before} kind={same ? "same" : "added"} />
     </tr>
   );
 }
 
 type Kind = "same" | "removed" | "added";
 
-function Cells({ side, kind }: { side: Side | null; kind: Kind }) {
+const sidesOf = (row: Row): [Side | null, Side | null] => [
+  "before" in row ? row.before : null,
+  "after" in row ? row.after : null,
+];
+
+function Cells({ side, other, kind }: { side: Side | null; other: Side | null; kind: Kind }) {
   if (!side) {
     return (
       <>
@@ -80,7 +87,7 @@ function Cells({ side, kind }: { side: Side | null; kind: Kind }) {
       <td className="card-number" data-number={side.number} />
       <td className={`card-side card-${kind}`}>
         <Sign kind={kind} />
-        <Content side={side} kind={kind} />
+        <Content side={side} kind={kind} other={other} />
       </td>
     </>
   );
@@ -89,22 +96,31 @@ function Cells({ side, kind }: { side: Side | null; kind: Kind }) {
 function UnifiedRows({ row }: { row: Row }) {
   if (row.kind === "same")
     return <UnifiedRow before={row.before.number} after={row.after.number} side={row.after} kind="same" />;
+  const [before, after] = sidesOf(row);
   return (
     <>
-      {"before" in row && <UnifiedRow before={row.before.number} side={row.before} kind="removed" />}
-      {"after" in row && <UnifiedRow after={row.after.number} side={row.after} kind="added" />}
+      {before && <UnifiedRow before={before.number} side={before} other={after} kind="removed" />}
+      {after && <UnifiedRow after={after.number} side={after} other={before} kind="added" />}
     </>
   );
 }
 
-function UnifiedRow({ before, after, side, kind }: { before?: number; after?: number; side: Side; kind: Kind }) {
+interface UnifiedRowProps {
+  before?: number;
+  after?: number;
+  side: Side;
+  other?: Side | null;
+  kind: Kind;
+}
+
+function UnifiedRow({ before, after, side, other = null, kind }: UnifiedRowProps) {
   return (
     <tr>
       <td className="card-number" data-number={before} />
       <td className="card-number" data-number={after} />
       <td className={`card-side card-${kind}`}>
         <Sign kind={kind} />
-        <Content side={side} kind={kind} />
+        <Content side={side} kind={kind} other={other} />
       </td>
     </tr>
   );
@@ -119,8 +135,10 @@ function Sign({ kind }: { kind: Kind }) {
   );
 }
 
-function Content({ side, kind }: { side: Side; kind: Kind }) {
+function Content({ side, kind, other }: { side: Side; kind: Kind; other: Side | null }) {
   const last = side.parts.length - 1;
+  // Only where nothing else changes is it news that there is no newline: else the two would look the same.
+  const newlineChanges = !side.ended && other?.ended === true && textOf(side) === textOf(other);
   return (
     <>
       {side.parts.map((part, index) => (
@@ -129,10 +147,12 @@ function Content({ side, kind }: { side: Side; kind: Kind }) {
           {kind === "same" ? long(part.text) : <Marked part={part} atEnd={index === last} />}
         </Fragment>
       ))}
-      {!side.ended && <span className="card-noend">no newline at the end</span>}
+      {newlineChanges && <span className="card-noend">no newline at the end</span>}
     </>
   );
 }
+
+const textOf = ({ parts }: Side): string => parts.map(({ text }) => text).join("");
 
 const MOST_MARKS = 40;
 

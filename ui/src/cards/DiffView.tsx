@@ -9,53 +9,49 @@ import { Pager } from "../text/Lines";
 import { visible } from "../text/visible";
 import { counted, thousands } from "../text/words";
 import { DiffTable, type Folding } from "./DiffTable";
-import { difference, type Row } from "./difference";
+import { type Difference, difference, type Row } from "./difference";
 import { FileName } from "./EffectLines";
 
-const NARROW = 700;
+/** Two sides need so much: else a line of code wraps in each. */
+const NARROW = 1000;
 const MOST_ROWS = 500;
 const KINDS = { create: "new file", change: "changed", delete: "deleted" } as const;
 
 interface DiffViewProps {
   change: ShownChange;
-  /** What the difference was read from and what holds it. */
-  digestNote?: string;
+  /** The file is named above. */
+  named?: boolean;
   host: Host;
   /** The question it belongs to. */
   approvalId?: string;
 }
 
-export function DiffView({ change, digestNote, host, approvalId }: DiffViewProps) {
+export function DiffView({ change, named = false, host, approvalId }: DiffViewProps) {
   const box = useRef<HTMLElement>(null);
   const narrow = useNarrow(box);
   const [split, setSplit] = useState(() => host.recall("diff") !== "unified");
   const before = change.before ?? null;
   const after = change.after ?? null;
-  const shows = (change.kind === "create" || before !== null) && (change.kind === "delete" || after !== null);
   // A side with nothing on it says nothing.
   const twoSided = change.kind === "change";
   const choose = (wanted: boolean) => {
     setSplit(wanted);
     host.remember("diff", wanted ? "split" : "unified");
   };
-  const found = useMemo(() => (shows ? difference(before ?? "", after ?? "") : null), [shows, before, after]);
+  const found = compared(change);
   const title = `${visible(change.path)} (${KINDS[change.kind]})`;
   return (
     <section className="card-diff" ref={box} aria-label={`Change of ${title}`}>
       <header className="card-diff-head">
-        <FileName path={change.path} host={host} gone={change.kind === "create"} />
-        <span className="card-aside">{KINDS[change.kind]}</span>
-        {found && (
-          <span className="card-counts">
-            <span className="card-plus">+{thousands(found.added)}</span>{" "}
-            <span className="card-minus">−{thousands(found.removed)}</span>
-            <span className="card-said">
-              : {counted(found.added, "line")} added, {counted(found.removed, "line")} removed
-            </span>
-          </span>
+        {!named && (
+          <>
+            <FileName path={change.path} host={host} gone={change.kind === "create"} />
+            <span className="card-aside">{KINDS[change.kind]}</span>
+            {found && <Counts added={found.added} removed={found.removed} />}
+          </>
         )}
         <span className="card-spring" />
-        {host.showDiff && shows && (
+        {host.showDiff && found && (
           <button type="button" onClick={() => host.showDiff?.(title, before ?? "", after ?? "", approvalId ?? null)}>
             Open diff
           </button>
@@ -72,13 +68,46 @@ export function DiffView({ change, digestNote, host, approvalId }: DiffViewProps
           </span>
         )}
       </header>
-      {digestNote && <p className="card-aside">{digestNote}</p>}
       {change.note && <p className="card-told">{visible(change.note)}</p>}
       {found?.note && <p className="card-told">{found.note}</p>}
       {found && <Rows found={found} split={split && twoSided && !narrow} path={visible(change.path)} />}
-      {!shows && !change.note && <p className="card-told">There is no text to show.</p>}
+      {!found && !change.note && <p className="card-told">There is no text to show.</p>}
     </section>
   );
+}
+
+/** How many lines come and go. A side with none is left out. */
+export function Counts({ added, removed }: { added: number; removed: number }) {
+  return (
+    <span className="card-counts">
+      <span aria-hidden="true">
+        {added > 0 && <span className="card-plus">+{thousands(added)}</span>}{" "}
+        {removed > 0 && <span className="card-minus">−{thousands(removed)}</span>}
+      </span>
+      <span className="card-said">
+        {counted(added, "line")} added, {counted(removed, "line")} removed
+      </span>
+    </span>
+  );
+}
+
+/** Of one change it is asked for in several places, and may take a while. */
+const known = new WeakMap<ShownChange, Difference | null>();
+
+/** What changes, line by line; null where a side is not known. */
+export function compared(change: ShownChange): Difference | null {
+  const found = known.get(change);
+  if (found !== undefined) return found;
+  const made = compare(change);
+  known.set(change, made);
+  return made;
+}
+
+function compare(change: ShownChange): Difference | null {
+  const before = change.before ?? null;
+  const after = change.after ?? null;
+  const shows = (change.kind === "create" || before !== null) && (change.kind === "delete" || after !== null);
+  return shows ? difference(before ?? "", after ?? "") : null;
 }
 
 function Rows({ found, split, path }: { found: ReturnType<typeof difference>; split: boolean; path: string }) {

@@ -2,43 +2,48 @@
 
 import type { GrantTerms } from "@protocol";
 import { useState } from "react";
-import type { Guard } from "./guard";
+import { Sheet } from "../parts/Sheet";
+import type { Trouble } from "./deciding";
+import { useGuard } from "./guard";
+import { Problem } from "./Problem";
 import { Spans } from "./Spans";
 
-/** The server's words (EVERYTHING_WARNING), with where to revoke it here. */
 export const WARNING =
-  "The agent will then write files and run programs on this machine without asking, also what is HIGH; only what " +
-  "always asks (secrets, files that run later, the catastrophic, your own ask rules) still does. It ends with its time " +
-  "or when you revoke it under Grants.";
+  "The agent won't ask, even for high-risk actions. You'll still be asked about secrets, startup files, destructive " +
+  "commands and your own rules.";
 
-interface EverythingPanelProps {
-  guard: Guard;
+export interface PanelProps {
   disabled: boolean;
+  problem: Trouble | null;
   allow: (terms: GrantTerms) => void;
-  back: () => void;
+  close: () => void;
+  /** Where the focus goes then. */
+  back: () => HTMLElement | null;
 }
 
-export function EverythingPanel({ guard, disabled, allow, back }: EverythingPanelProps) {
+export function EverythingPanel({ disabled, problem, allow, close, back }: PanelProps) {
+  const guard = useGuard();
   const [sure, setSure] = useState(false);
   const [minutes, setMinutes] = useState(60);
   const save = () => allow({ warned: true, expires_in_seconds: minutes * 60 });
   return (
-    <fieldset className="card-panel card-grave">
-      <legend>Everything in this conversation</legend>
-      <p className="card-bad">{WARNING}</p>
+    <Sheet title="Allow everything in this conversation" close={close} back={back}>
+      <p className="card-caution">{WARNING}</p>
+      <Spans value={minutes} choose={setMinutes} />
+      <p className="card-aside">It expires by itself. Manage in Grants.</p>
       <label className="card-choice">
         <input type="checkbox" checked={sure} onChange={(event) => setSure(event.target.checked)} />
         <span>I have read this.</span>
       </label>
-      <Spans value={minutes} choose={setMinutes} />
-      <div className="card-row">
+      <Problem problem={problem} />
+      <div className="card-buttons">
+        <button type="button" onClick={close}>
+          Back
+        </button>
         <button className="card-allow card-really" {...guard.button(save, disabled || !sure)}>
           Allow everything
         </button>
-        <button type="button" onClick={back}>
-          Back
-        </button>
       </div>
-    </fieldset>
+    </Sheet>
   );
 }

@@ -1,32 +1,46 @@
-// What is asked, in one sentence with the exact words of a command. Where there is no room for all of it, it scrolls in
-// its place and says that it goes on: a person must never take a part for the whole.
+// What is asked: a verb, and the exact command or path. Nothing of it is cut off: where it is long it takes its room, and
+// long runs of blanks, which would push what follows out of sight, are counted instead.
 
-import { useEffect, useRef, useState } from "react";
+import { Fragment } from "react";
+import type { Host } from "../host";
+import { thousands } from "../text/words";
+import type { Headline as Words } from "./asked";
 
-/** From so many characters on it may need more room than it gets: then it can be reached with the keyboard. */
-const MAY_SCROLL = 60;
+const RUN_OF_BLANKS = /( {24,})/;
 
-export function Headline({ text }: { text: string }) {
-  const box = useRef<HTMLDivElement>(null);
-  const [cut, setCut] = useState(false);
-  useEffect(() => {
-    const element = box.current;
-    if (!element || typeof ResizeObserver === "undefined") return;
-    const look = () => setCut(element.scrollHeight > element.clientHeight + 1);
-    const watching = new ResizeObserver(look);
-    watching.observe(element);
-    for (const inside of element.children) watching.observe(inside);
-    return () => watching.disconnect();
-  }, []);
-  const scrolls = text.length > MAY_SCROLL ? { role: "group", "aria-label": "What is asked", tabIndex: 0 } : {};
+interface HeadlineProps {
+  words: Words;
+  /** The file that is meant, where there is one to open. */
+  file?: string | null;
+  host?: Host;
+}
+
+export function Headline({ words: { verb, what }, file = null, host }: HeadlineProps) {
+  const shown = (
+    <bdi className="card-path">
+      {what.split(RUN_OF_BLANKS).map((piece, index) =>
+        index % 2 === 0 ? (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a piece is known by its place
+          <Fragment key={index}>{piece}</Fragment>
+        ) : (
+          // biome-ignore lint/suspicious/noArrayIndexKey: as above
+          <span key={index} className="card-blank">
+            [{thousands(piece.length)} blanks]
+          </span>
+        ),
+      )}
+    </bdi>
+  );
   return (
-    <>
-      <div className="card-asked" data-cut={cut ? "" : undefined} ref={box} {...scrolls}>
-        <h2>
-          <bdi>{text}</bdi>
-        </h2>
-      </div>
-      {cut && <p className="card-cut">It goes on: scroll it, or make room.</p>}
-    </>
+    <h2 className="card-asked">
+      {verb && <span className="card-asked-verb">{verb} </span>}
+      {file !== null && host?.openFile ? (
+        <button type="button" className="card-open" title="Open the file" onClick={() => host.openFile?.(file)}>
+          {shown}
+        </button>
+      ) : (
+        shown
+      )}
+    </h2>
   );
 }

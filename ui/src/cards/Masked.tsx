@@ -1,12 +1,20 @@
 // What is masked in a question: how many places and characters, and the real values when the person asks for them. They
 // are fetched then, shown here alone, and kept nowhere.
 
+import type { SeenFile, WriteChange } from "@protocol";
 import { useState } from "react";
 import type { Api } from "../api";
 import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
 import { counted } from "../text/words";
 import { told } from "./told";
+
+/** What of a call is shown, and may be masked: a write's content is in its difference, where there is one. */
+export function shownOf({ tool_params, inspection }: Question, change: WriteChange | null): string {
+  const files: readonly SeenFile[] = inspection?.files ?? [];
+  const texts = [...Object.values(tool_params).flat().map(String), ...files.map((file) => file.text ?? "")];
+  return change?.change.after ?? texts.join("\n");
+}
 
 const MASK = /\[masked:[^\],]{1,60}, (\d{1,9}) characters?\]/g;
 

@@ -17,10 +17,13 @@ interface ParametersProps {
   elsewhere?: Record<string, string>;
   /** Leaves out what is null: nobody gave it. Not where somebody decides by what is shown. */
   given?: boolean;
+  /** Each by its name, without the words of a command. */
+  named?: boolean;
 }
 
-export function Parameters({ toolName, params, elsewhere = {}, given = false }: ParametersProps) {
-  const isCommand = toolName === "execute_command" && (params.args === undefined || Array.isArray(params.args));
+export function Parameters({ toolName, params, elsewhere = {}, given = false, named = false }: ParametersProps) {
+  const isCommand =
+    !named && toolName === "execute_command" && (params.args === undefined || Array.isArray(params.args));
   const { command, args, ...others } = params;
   const rest = Object.entries(isCommand ? others : params).filter(([, value]) => !given || value !== null);
   if (!isCommand && rest.length === 0) return <p className="card-aside">It was given no parameters.</p>;

@@ -38,6 +38,9 @@ export function ResultView({ toolName, result, host, params = {} }: ResultViewPr
   return <Lines text={json(result)} start={null} label="Result" />;
 }
 
+/** Of a file that was read; what a person decides by is shown further. */
+const FIRST_LINES = 60;
+
 interface FileTextProps {
   result: Fields;
   content: string;
@@ -72,7 +75,7 @@ function FileText({ result, content, host, path }: FileTextProps) {
       {content === "" ? (
         <p className="card-aside">It is empty.</p>
       ) : (
-        <Lines text={content} start={start} label="Content of the file" />
+        <Lines text={content} start={start} label="Content of the file" first={FIRST_LINES} />
       )}
     </>
   );

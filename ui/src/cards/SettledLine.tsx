@@ -1,6 +1,6 @@
-// How a question ended, in the place of its buttons: by whom, where, and why. It goes away when the person says so; who
-// shows the card may take it away later.
+// How a question ended, in the place of its buttons: by whom, where, and why. Who shows it takes it away.
 
+import { Ban, Check, Clock } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import type { Settled } from "../state/model";
 import { oneLine, visible } from "../text/visible";
@@ -8,8 +8,8 @@ import { answeredIn, whoIs } from "../text/words";
 
 /** `Allowed by you here.` */
 export function settledWords({ status, by, from, here, question }: Settled): string {
-  if (status === "timeout") return "Nobody answered in time; nothing ran.";
-  if (status === "cancelled") return "Withdrawn: nothing waits for it any more.";
+  if (status === "timeout") return "Nobody answered in time. Nothing ran.";
+  if (status === "cancelled") return "Withdrawn by the agent.";
   const done = status === "approved" ? "Allowed" : "Denied";
   if (here) return `${done} by you here.`;
   const [kind = "", ...rest] = (by ?? "").split(":");
@@ -21,22 +21,32 @@ export function settledWords({ status, by, from, here, question }: Settled): str
 
 interface SettledLineProps {
   settled: Settled;
-  /** What the server said when our answer came second. */
-  second: string | null;
   /** The keyboard was in what this replaces. */
   takeFocus: boolean;
-  onDismiss: () => void;
 }
 
-export function SettledLine({ settled, second, takeFocus, onDismiss }: SettledLineProps) {
+export function SettledLine({ settled, takeFocus }: SettledLineProps) {
   const line = useRef<HTMLDivElement>(null);
   const [take] = useState(takeFocus);
   useEffect(() => {
-    if (take) line.current?.focus();
+    if (take) line.current?.focus({ preventScroll: true });
   }, [take]);
   return (
     <div className="card-settled" data-status={settled.status} tabIndex={-1} ref={line}>
-      <p role="status">
+      <Ended settled={settled} />
+    </div>
+  );
+}
+
+const SIGNS = { approved: Check, rejected: Ban, timeout: Clock, cancelled: Ban };
+
+/** The words alone. */
+export function Ended({ settled }: { settled: Settled }) {
+  const Sign = SIGNS[settled.status];
+  return (
+    <p role="status" className="card-ended" data-status={settled.status}>
+      <Sign size={15} aria-hidden="true" />
+      <span>
         <strong>{settledWords(settled)}</strong>
         {settled.reason && (
           <>
@@ -44,11 +54,8 @@ export function SettledLine({ settled, second, takeFocus, onDismiss }: SettledLi
             Reason: <bdi>{visible(settled.reason)}</bdi>
           </>
         )}
-        {second && <span className="card-aside"> Your answer came second: {second}</span>}
-      </p>
-      <button type="button" onClick={onDismiss}>
-        Dismiss
-      </button>
-    </div>
+        {settled.second && <span className="card-aside"> Your answer came second: {settled.second}</span>}
+      </span>
+    </p>
   );
 }

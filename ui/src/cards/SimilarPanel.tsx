@@ -1,12 +1,15 @@
 // An answer for calls like this one. Nothing is chosen for the person, and what is saved is exactly the rule whose words
 // the server gave: a rule that was changed must be read by the server before it can be allowed.
 
-import type { GrantPreview, GrantRule, GrantTerms, Suggestion } from "@protocol";
+import type { GrantPreview, GrantRule, Suggestion } from "@protocol";
 import { useEffect, useId, useRef, useState } from "react";
 import type { Api } from "../api";
+import { Sheet } from "../parts/Sheet";
 import type { Question } from "../state/model";
 import { visible } from "../text/visible";
-import type { Guard } from "./guard";
+import type { PanelProps } from "./EverythingPanel";
+import { useGuard } from "./guard";
+import { Problem } from "./Problem";
 import { readRule, ruleLine } from "./rules";
 import { Spans } from "./Spans";
 import { told } from "./told";
@@ -15,14 +18,10 @@ const LOOK_AGAIN_MILLISECONDS = 300;
 const MOST_USES = 10_000;
 const MOST_EXAMPLES = 10;
 
-interface SimilarPanelProps {
+interface SimilarPanelProps extends PanelProps {
   question: Question;
   projectId: string;
   api: Api;
-  guard: Guard;
-  disabled: boolean;
-  allow: (terms: GrantTerms) => void;
-  back: () => void;
 }
 
 interface Looked {
@@ -34,7 +33,9 @@ interface Looked {
 
 const NOTHING: Looked = { rule: null, found: null, problem: null };
 
-export function SimilarPanel({ question, projectId, api, guard, disabled, allow, back }: SimilarPanelProps) {
+export function SimilarPanel(props: SimilarPanelProps) {
+  const { question, projectId, api, disabled, problem, allow, close, back } = props;
+  const guard = useGuard();
   const [chosen, setChosen] = useState<Suggestion | null>(null);
   const [line, setLine] = useState("");
   const [minutes, setMinutes] = useState(480);
@@ -57,23 +58,24 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow,
     allow({ rule: looked.rule, expires_in_seconds: minutes * 60, max_uses: uses === "" ? null : Number(uses) });
   };
   return (
-    <fieldset className="card-panel">
-      <legend>From now on in this conversation, allow without asking:</legend>
-      {question.suggestions.map((suggestion, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: they never change
-        <label key={index} className="card-choice">
-          <input type="radio" name={name} checked={chosen === suggestion} onChange={() => choose(suggestion)} />
-          <span>
-            <strong>{visible(suggestion.text)}</strong>
-            <span className="card-widest">At most: {visible(suggestion.widest)}</span>
-          </span>
-        </label>
-      ))}
+    <Sheet title="Allow similar calls in this conversation" close={close} back={back}>
+      <div role="radiogroup" aria-label="Allow without asking" className="card-choices">
+        {question.suggestions.map((suggestion, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: they never change
+          <label key={index} className="card-choice">
+            <input type="radio" name={name} checked={chosen === suggestion} onChange={() => choose(suggestion)} />
+            <span>
+              <strong>{visible(suggestion.text)}</strong>
+              <span className="card-widest">Widest effect: {visible(suggestion.widest)}</span>
+            </span>
+          </label>
+        ))}
+      </div>
       {chosen && (
         <>
           {ruleLine(chosen.rule) !== null && (
             <label className="card-field">
-              <span>The rule; change it if you like</span>
+              <span>Rule (you can edit it)</span>
               <input
                 className="card-rule"
                 value={line}
@@ -85,8 +87,8 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow,
               />
               <span className="card-widest">
                 {chosen.rule.tool === "execute_command"
-                  ? "Words of the line; ... at the end lets anything follow."
-                  : "Patterns of paths, with blanks between them."}
+                  ? "Words of the command; ... at the end lets anything follow."
+                  : "Space-separated path patterns."}
               </span>
             </label>
           )}
@@ -94,7 +96,7 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow,
           <div className="card-limits">
             <Spans value={minutes} choose={setMinutes} />
             <label className="card-field">
-              <span>At most this many times</span>
+              <span>Number of times</span>
               <input
                 inputMode="numeric"
                 placeholder="no limit"
@@ -107,18 +109,19 @@ export function SimilarPanel({ question, projectId, api, guard, disabled, allow,
           {usesProblem && <p className="card-bad">{usesProblem}</p>}
         </>
       )}
-      <div className="card-row">
+      <Problem problem={problem} />
+      <div className="card-buttons">
+        <button type="button" onClick={close}>
+          Back
+        </button>
         <button
           className="card-allow"
           {...guard.button(save, disabled || looked.rule === null || usesProblem !== null)}
         >
           Allow this and similar
         </button>
-        <button type="button" onClick={back}>
-          Back
-        </button>
       </div>
-    </fieldset>
+    </Sheet>
   );
 }
 
@@ -126,7 +129,7 @@ function problemWithUses(uses: string): string | null {
   if (uses === "") return null;
   const count = Number(uses);
   if (/^\d+$/.test(uses) && count >= 1 && count <= MOST_USES) return null;
-  return "How many times is a whole number from 1 to 10,000, or nothing for no limit.";
+  return "Enter a number from 1 to 10,000, or leave it empty for no limit.";
 }
 
 /** Asks the server what a rule would have covered; only the answer to the last question counts. */
@@ -160,14 +163,14 @@ function Preview({ looked: { found, problem }, offered }: { looked: Looked; offe
   return (
     <div className="card-preview" aria-live="polite">
       {problem && <p className="card-bad">{problem}</p>}
-      {!problem && !found && <p className="card-aside">Looking at your last calls…</p>}
+      {!problem && !found && <p className="card-aside">Checking your last calls…</p>}
       {found && (
         <>
           {/* A rule as it was offered has its words beside its button. */}
           {found.text !== offered.text && (
             <p>
               Changed: {visible(found.text)}
-              <span className="card-widest">At most: {visible(found.widest)}</span>
+              <span className="card-widest">Widest effect: {visible(found.widest)}</span>
             </p>
           )}
           <p className={found.refused.length ? "card-bad" : undefined}>{visible(found.sentence)}</p>
@@ -175,7 +178,7 @@ function Preview({ looked: { found, problem }, offered }: { looked: Looked; offe
             <ul>
               {found.refused.slice(0, MOST_EXAMPLES).map((call) => (
                 <li key={call.tool_id} className="card-bad">
-                  You refused: <bdi>{visible(call.description)}</bdi>
+                  You denied: <bdi>{visible(call.description)}</bdi>
                 </li>
               ))}
             </ul>

@@ -1,24 +1,15 @@
 // For how long an answer holds.
 
-const MINUTES = [
-  [30, "30 minutes"],
-  [60, "1 hour"],
-  [120, "2 hours"],
-  [480, "8 hours"],
-  [1440, "24 hours"],
+import { Choose } from "../parts/Choose";
+
+const CHOICES = [
+  { value: 30, text: "30 minutes" },
+  { value: 60, text: "1 hour" },
+  { value: 120, text: "2 hours" },
+  { value: 480, text: "8 hours" },
+  { value: 1440, text: "24 hours" },
 ] as const;
 
 export function Spans({ value, choose }: { value: number; choose: (minutes: number) => void }) {
-  return (
-    <label className="card-field">
-      <span>For</span>
-      <select value={value} onChange={(event) => choose(Number(event.target.value))} autoComplete="off">
-        {MINUTES.map(([minutes, text]) => (
-          <option key={minutes} value={minutes}>
-            {text}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
+  return <Choose label="For" value={value} choices={CHOICES} choose={choose} />;
 }

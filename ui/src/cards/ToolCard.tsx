@@ -54,7 +54,7 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
         <Stop call={call} api={api} />
       </div>
       <div className="card-facts">
-        <Risk level={call.riskLevel} />
+        {call.riskLevel !== "LOW" && <Risk level={call.riskLevel} />}
         <span className={failed(call) ? "card-state card-bad" : "card-state"}>{state}</span>
         {by && <span className="card-by">{by}</span>}
         {call.undone && (

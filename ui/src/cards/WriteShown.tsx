@@ -9,7 +9,6 @@ import { Again } from "../state/again";
 import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
 import { moment } from "../text/words";
-import { seenBefore } from "./asked";
 import { DiffView } from "./DiffView";
 import { textOf } from "./reading";
 import { told } from "./told";
@@ -23,20 +22,20 @@ interface WriteShownProps {
   moved: () => void;
 }
 
-type Loaded = { change: WriteChange } | { problem: string } | null;
+export type Loaded = { change: WriteChange } | { problem: string } | null;
 
 /** What a write would change, once the machine has said it; of another call there is nothing to ask. */
-export function useChange(question: Question, api: Api, moved: () => void): Loaded {
+export function useChange(question: Question, api: Api, moved: () => void, wanted = true): Loaded {
   const [loaded, setLoaded] = useState<Loaded>(null);
   const tell = useRef(moved);
   tell.current = moved;
   const { id, digest } = question;
-  const isWrite = question.tool_name === "write_file";
+  const asks = wanted && question.tool_name === "write_file";
   useEffect(() => {
-    if (!isWrite) return;
-    let wanted = true;
+    if (!asks) return;
+    let here = true;
     const settle = (found: Loaded) => {
-      if (!wanted) return;
+      if (!here) return;
       setLoaded(found);
       tell.current();
     };
@@ -45,34 +44,42 @@ export function useChange(question: Question, api: Api, moved: () => void): Load
       api.change(id).then(
         (change) =>
           settle(
-            change.digest === digest ? { change } : { problem: "The difference that came belongs to another call." },
+            change.digest === digest ? { change: saidOnce(change) } : { problem: "What came belongs to another call." },
           ),
         (error: unknown) => {
           settle({ problem: told(error) });
-          if (wanted && passing(error)) again.later(load);
+          if (here && passing(error)) again.later(load);
         },
       );
     void load();
     return () => {
-      wanted = false;
+      here = false;
       again.reset();
     };
-  }, [api, id, digest, isWrite]);
+  }, [api, id, digest, asks]);
   return loaded;
+}
+
+const NOT_LOOKED = /^No machine has looked at the file: [^.]*\.\s*/;
+
+/** Without what the question says among its warnings. */
+function saidOnce(found: WriteChange): WriteChange {
+  const note = found.change.note?.replace(NOT_LOOKED, "") || null;
+  return { ...found, change: { ...found.change, note } };
 }
 
 export function WriteShown({ question, loaded, api, host, moved }: WriteShownProps) {
   if (loaded === null) {
     return (
       <p className="card-loading" role="status">
-        Asking the machine what this would change…
+        Comparing with your file…
       </p>
     );
   }
   if ("problem" in loaded) {
     return (
       <section className="card-part">
-        <p className="card-caution">What this would change cannot be shown: {loaded.problem}</p>
+        <p className="card-caution">The difference cannot be shown: {loaded.problem}</p>
         <Written question={question} api={api} moved={moved} />
       </section>
     );
@@ -80,26 +87,18 @@ export function WriteShown({ question, loaded, api, host, moved }: WriteShownPro
   const { change } = loaded.change;
   return (
     <>
-      <DiffView
-        change={change}
-        digestNote={digestNote(loaded.change, seenBefore(question))}
-        host={host}
-        approvalId={question.id}
-      />
+      <DiffView change={change} named host={host} approvalId={question.id} />
       {(change.after ?? null) === null && <Written question={question} api={api} moved={moved} />}
     </>
   );
 }
 
 /** What the difference was read from, and what a change of that means. */
-export function digestNote({ before_sha256, seen_at }: WriteChange, seen: string | null = null): string {
-  if (before_sha256 === null) return "No machine has looked at the file: what it holds now is not known.";
-  const when = seen_at ? ` at ${moment(seen_at)}` : "";
-  if (before_sha256 === "missing") {
-    return `As read on the machine${when}: there is no such file. Should one appear before this runs, nothing is written.`;
-  }
-  const what = seen === null ? "" : ` (${seen})`;
-  return `As read on the machine${when}${what}, sha256 ${before_sha256.slice(0, 12)}…; a change before it runs stops it.`;
+export function comparedWith({ before_sha256, seen_at }: WriteChange): string | null {
+  if (before_sha256 === null) return null;
+  const when = seen_at ? ` at ${moment(seen_at).replace(/(:\d\d):\d\d$/, "$1")}` : "";
+  if (before_sha256 === "missing") return `New file: there was none${when}. Cancelled if it appears first.`;
+  return `Compared with the file${when}. If it changes before this runs, nothing is written.`;
 }
 
 // All of what would be written; where the question holds only a part, the rest is fetched when asked for.
@@ -124,11 +123,11 @@ function Written({ question, api, moved }: Omit<WriteShownProps, "host" | "loade
   if (whole !== null) return <Lines text={whole} start={null} label="All of the call" />;
   return (
     <>
-      <p className="card-part-title">What would be written</p>
+      <p className="card-part-title">Content to write</p>
       {content === null ? (
-        <p className="card-told">The question does not hold it.</p>
+        <p className="card-told">It is not here yet.</p>
       ) : (
-        <Lines text={content} label="What would be written" />
+        <Lines text={content} label="Content to write" />
       )}
       {(partial || content === null) && (
         <p className="card-told">

@@ -66,7 +66,7 @@ function Agent({ agent, chosen, current }: { agent: AgentInfo; chosen: AgentMode
   return (
     <>
       <h2>
-        <Plain text={agent.name} /> {current && <span className="page-tag">works on your next message</span>}
+        <Plain text={agent.name} /> {current && <span className="page-tag">active agent</span>}
       </h2>
       {agent.description && (
         <p>

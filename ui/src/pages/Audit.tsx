@@ -126,7 +126,7 @@ function Found({ check }: { check: AuditCheck }) {
   if (!check.holds) {
     return (
       <div className="page-verdict page-verdict-bad" role="alert">
-        <p className="page-verdict-word">The chain does not hold</p>
+        <p className="page-verdict-word">Record damaged</p>
         <p>
           <Plain text={check.fault ?? "The server did not say where."} />
         </p>
@@ -139,17 +139,16 @@ function Found({ check }: { check: AuditCheck }) {
   }
   return (
     <div className="page-verdict page-verdict-ok" role="status">
-      <p className="page-verdict-word">The chain holds</p>
+      <p className="page-verdict-word">Record intact</p>
       <Facts
         facts={[
-          ["Links", thousands(check.records)],
+          ["Entries", thousands(check.records)],
           ["Head", <Copyable key="head" text={check.head} name="the head" />],
           ["Verified", <When key="at" at={check.checked_at} />],
         ]}
       />
       <p className="page-note">
-        Keep the head somewhere else, such as in a message to a colleague: whoever could write the whole chain anew
-        cannot change what you kept.
+        Keep the head somewhere else, such as in a message to a colleague. A record that was rewritten has another one.
       </p>
     </div>
   );

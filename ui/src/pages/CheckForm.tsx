@@ -19,7 +19,7 @@ interface Example {
 
 const EXAMPLES: Example[] = [
   { name: "git status", tool: "execute_command", line: "git status" },
-  { name: "delete what find finds", tool: "execute_command", line: 'find . -name "*.log" -delete' },
+  { name: "find -delete", tool: "execute_command", line: 'find . -name "*.log" -delete' },
   { name: "rm -rf build", tool: "execute_command", line: "rm -rf build" },
   { name: "force-push", tool: "execute_command", line: "git push --force origin main" },
   { name: "run a script", tool: "execute_command", line: "python tools/build.py" },

@@ -197,7 +197,7 @@ function recordFacts({ row, state, go, call }: DetailProps): Fact[] {
     ["Call", id(row.tool_id, "the call’s id")],
     ["Approval", id(row.approval_id, "the approval’s id")],
     ["Run", id(row.run_id, "the run’s id")],
-    ["Session", id(row.session_id, "the session’s id")],
+    ["Conversation id", id(row.session_id, "the conversation’s id")],
     ["Project", id(row.project_id, "the project’s id")],
     ["Machine", id(row.client_id, "the machine’s id")],
     ["Digest", id(row.digest, "the digest")],

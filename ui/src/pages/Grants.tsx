@@ -112,7 +112,7 @@ function GrantWords({ grant, now, userId, sessionId, go }: WordsProps) {
       <Facts facts={facts} />
       {grant.rule !== null && (
         <details className="page-fold">
-          <summary>The rule, exactly</summary>
+          <summary>Raw rule</summary>
           <Values values={{ ...grant.rule }} />
         </details>
       )}

@@ -5,7 +5,7 @@ import type { Execution } from "@protocol";
 import { useState } from "react";
 import type { ToolCall } from "../state/model";
 import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb } from "../text/words";
-import { Plain, Risk, When } from "./facts";
+import { LEVELS, Plain, Risk, When } from "./facts";
 import { Link } from "./Link";
 import { usePaged } from "./loading";
 import type { ProjectPageProps } from "./props";
@@ -126,16 +126,16 @@ function FilterBar({ filters, change, sought, seek, hasSession }: BarProps) {
   return (
     <search className="page-filters" aria-label="Filter the history">
       <Choice name="Tool" value={filters.tool} all="All" choose={(tool) => change({ ...filters, tool })}>
-        {TOOLS.map((tool) => [tool, tool])}
+        {TOOLS.map((tool) => [tool, verb(tool)])}
       </Choice>
       <Choice name="State" value={filters.status} all="All" choose={(status) => change({ ...filters, status })}>
         {Object.entries(STATES)}
       </Choice>
       <Choice name="Risk" value={filters.risk} all="All" choose={(risk) => change({ ...filters, risk })}>
-        {RISKS.map((risk) => [risk, risk])}
+        {RISKS.map((risk) => [risk, LEVELS[risk] ?? risk])}
       </Choice>
       <label>
-        <span>Session</span>
+        <span>Conversation</span>
         <select
           value={filters.here ? "here" : "all"}
           onChange={(event) => change({ ...filters, here: event.target.value === "here" })}
@@ -194,10 +194,10 @@ interface LetByProps {
 
 export function LetBy({ row, state, call }: LetByProps) {
   if (row.status === "rejected" && call?.deniedBy) {
-    return <Plain text={`no, ${deniedBy(call.deniedBy, state.me?.user_id ?? null)}`} />;
+    return <Plain text={`denied ${deniedBy(call.deniedBy, state.me?.user_id ?? null)}`} />;
   }
   if (row.approved_by === null) {
-    return <span className="page-note">{isEnded(row.status) ? "not allowed" : "not yet"}</span>;
+    return <span className="page-note">{isEnded(row.status) ? "denied" : "not yet"}</span>;
   }
   if (row.approved_by === "risk:LOW") return <span className="page-note">without asking</span>;
   return <bdi>{letBy(row.approved_by, state.me?.user_id ?? null, state.grants)}</bdi>;

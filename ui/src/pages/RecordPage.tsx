@@ -31,7 +31,7 @@ export function RecordPage<T>(props: Props<T>) {
       <header className="page-head">
         <Title away={props.away ?? false}>{props.title}</Title>
         <button type="button" className="page-button" disabled={record.busy} onClick={record.again}>
-          Look again
+          Refresh
         </button>
       </header>
       {props.children}

@@ -20,7 +20,7 @@ export function Sessions({ state, go }: ProjectPageProps) {
   return (
     <>
       <header className="page-head">
-        <Title>Sessions</Title>
+        <Title>Conversations</Title>
         <button
           type="button"
           className="page-button page-button-main"
@@ -42,15 +42,15 @@ export function Sessions({ state, go }: ProjectPageProps) {
             <input type="search" value={sought} onChange={(event) => setSought(event.target.value)} />
           </label>
           <p className="page-note" role="status">
-            {wanted === "" ? counted(found.length, "conversation") : `${found.length} of ${state.sessions.length} fit`}
+            {wanted === ""
+              ? counted(found.length, "conversation")
+              : `${found.length} of ${state.sessions.length} shown`}
           </p>
           <ul className="page-list">
             {found.map((session) => (
               <li key={session.session_id}>
                 <Link to={{ page: "chat", session: session.session_id }} go={go} className="page-list-link">
-                  <span className="page-list-title">
-                    {session.title ? <Plain text={session.title} /> : "Without a title"}
-                  </span>
+                  <span className="page-list-title">{session.title ? <Plain text={session.title} /> : "Untitled"}</span>
                   <span className="page-list-note">
                     <When at={session.created_at} />
                     {session.session_id === state.sessionId && <span className="page-tag">open now</span>}
@@ -61,7 +61,7 @@ export function Sessions({ state, go }: ProjectPageProps) {
             ))}
           </ul>
           {found.length === 0 && (
-            <Empty title="No conversation fits.">
+            <Empty title="No match.">
               <button type="button" className="page-button" onClick={() => setSought("")}>
                 Show all
               </button>
@@ -75,5 +75,5 @@ export function Sessions({ state, go }: ProjectPageProps) {
 
 function Waits({ count }: { count: number }) {
   if (count === 0) return null;
-  return <span className="page-tag page-tag-waits">{count === 1 ? "1 waits for you" : `${count} wait for you`}</span>;
+  return <span className="page-tag page-tag-waits">{count} to review</span>;
 }

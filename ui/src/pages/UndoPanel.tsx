@@ -140,10 +140,7 @@ function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: Plann
       <Told plan={plan} go={go} />
       {plan.total_files > 0 && (
         <>
-          <p>
-            {plan.total_files === 1 ? `This ${noun}` : `These ${files}`} would be as before the call. What is marked −
-            goes, what is marked + comes back.
-          </p>
+          <p>Preview of the undo: {plan.total_files === 1 ? `this ${noun}` : `these ${files}`} as before the call.</p>
           <ul className="page-changes">
             {plan.files.map((change) => (
               <li key={change.path}>

@@ -3,9 +3,9 @@
 
 import type { ReactNode } from "react";
 import { useEffect, useRef, useState } from "react";
+import { Ago } from "../text/Ago";
 import { Lines } from "../text/Lines";
 import { oneLine, visible } from "../text/visible";
-import { moment } from "../text/words";
 
 /** A name and what it is; left out when there is nothing to say. */
 export type Fact = readonly [name: string, value: ReactNode];
@@ -26,15 +26,13 @@ export function Facts({ facts }: { facts: Fact[] }) {
 }
 
 export function When({ at }: { at: string }) {
-  return (
-    <time dateTime={at} title={at}>
-      {moment(at)}
-    </time>
-  );
+  return <Ago at={at} />;
 }
 
+export const LEVELS: Record<string, string> = { LOW: "Low", MEDIUM: "Medium", HIGH: "High", REFUSE: "Refused" };
+
 export function Risk({ level }: { level: string }) {
-  return <span className={`page-risk page-risk-${level.toLowerCase()}`}>{level}</span>;
+  return <span className={`page-risk page-risk-${level.toLowerCase()}`}>{LEVELS[level] ?? level}</span>;
 }
 
 /** Text from elsewhere, in one line. */

@@ -251,7 +251,14 @@ const recordedError = (runId: string) => `error ${runId} on record`;
 export function endedBadly(entries: Entry[], runId: string, error: string, at: number): Entry[] {
   if (entries.some((entry) => entry.kind === "remark" && entry.id.startsWith(`error ${runId} `))) return entries;
   const tone = error === STOPPED ? "plain" : "error";
-  return list.insert(entries, { kind: "remark", id: recordedError(runId), tone, text: error, hint: null, at });
+  return list.insert(entries, {
+    kind: "remark",
+    id: recordedError(runId),
+    tone,
+    text: error === STOPPED ? "Stopped by you." : error,
+    hint: null,
+    at,
+  });
 }
 
 /** Without what the record said of this run's end. */

@@ -87,6 +87,8 @@ export interface Settled {
   reason: string | null;
   /** Whether this very page decided it. */
   here: boolean;
+  /** What the server said when our answer came second. */
+  second?: string;
 }
 
 export interface Usage {

@@ -73,7 +73,7 @@ export class Outbox {
     };
     return insist(attempt).catch((error: unknown) => {
       if (!(error instanceof Problem) || !passing(error)) throw error;
-      const hint = "Whether it arrived is not known. Sent again as it is, it arrives once.";
+      const hint = "Not confirmed. Retrying is safe; it won't be sent twice.";
       throw new Problem(error.message, error.status, hint, error.state);
     });
   }

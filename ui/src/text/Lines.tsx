@@ -18,19 +18,21 @@ interface LinesProps {
   start?: number | null;
   /** What it is, for those who cannot see it. */
   label: string;
+  /** So many lines are shown before one asks for more. */
+  first?: number;
 }
 
 /** A block of text, a page of lines at a time. */
-export function Lines({ text, start = 1, label }: LinesProps) {
+export function Lines({ text, start = 1, label, first = FIRST_LINES }: LinesProps) {
   const [from, setFrom] = useState(0);
-  const [size, setSize] = useState(FIRST_LINES);
+  const [size, setSize] = useState(first);
   const total = countLines(text);
   const shown = someLines(text, from, size);
   const numbers = start === null ? undefined : start + from;
   // Another page is another block, seen from its top.
   return (
     <div className="text-block">
-      <pre key={from} {...scrolling(shown.length, text.length, label)} data-numbered={start === null ? undefined : ""}>
+      <pre key={from} {...block(label)} data-numbered={start === null ? undefined : ""}>
         {shown.map((line, index) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: a line is known by its place
           <Line key={from + index} number={numbers === undefined ? undefined : numbers + index}>
@@ -52,13 +54,10 @@ export function Lines({ text, start = 1, label }: LinesProps) {
   );
 }
 
-const SCROLLS_LINES = 12;
-const SCROLLS_CHARACTERS = 1200;
-
-/** A block of lines; one that may scroll can be reached with the keyboard. */
-export function scrolling(lines: number, characters: number, label: string) {
-  const scrolls = lines > SCROLLS_LINES || characters > SCROLLS_CHARACTERS;
-  return { ...scrollable(label), className: "text-lines", tabIndex: scrolls ? 0 : undefined };
+/** A block of lines. One that follows its end scrolls by itself, and is reached with the keyboard. */
+export function block(label: string, follows = false) {
+  const named = { role: "group", "aria-label": label, className: "text-lines" };
+  return follows ? { ...scrollable(label), className: "text-lines text-follows" } : named;
 }
 
 /** What scrolls must be reachable with the keyboard, and say what it is. */

@@ -6,11 +6,11 @@ import type { OutputPiece } from "../state/model";
 import "../styles/cards.css";
 import { type Look, type OutputLine, Screen } from "./ansi";
 import { ends, KEPT_HEAD, KEPT_TAIL, WHOLE } from "./ends";
-import { Line, long, PAGE_LINES, Pager, scrolling } from "./Lines";
+import { block, Line, long, PAGE_LINES, Pager } from "./Lines";
 import { counted, thousands } from "./words";
 
-const FIRST_LINES = 100;
-const LAST_LINES = 300;
+const FIRST_LINES = 20;
+const LAST_LINES = 60;
 const NEAR = 24;
 
 interface OutputProps {
@@ -33,7 +33,7 @@ export const Output = memo(function Output({ pieces, live = false, label = "Outp
   return (
     <div className="text-block">
       <pre
-        {...scrolling(head.length + tail.length, pieces[0]?.text.length ?? 0, label)}
+        {...block(label, live)}
         ref={box}
         onScroll={({ currentTarget: pre }) => {
           follows.current = pre.scrollHeight - pre.scrollTop - pre.clientHeight < NEAR;

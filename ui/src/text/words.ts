@@ -26,15 +26,20 @@ const word = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : JSON.stri
 
 /** What a call does it to, on one line: the command line, the path, the words looked for. */
 export function callSummary(toolName: string, params: Params): string {
-  return shortened(oneLine(summary(toolName, params)), LONGEST_SUMMARY);
+  return shortened(oneLine(summary(toolName, params, LONGEST_SUMMARY)), LONGEST_SUMMARY);
 }
 
-function summary(toolName: string, params: Params): string {
+/** All of it, for a person who decides. */
+export function wholeSummary(toolName: string, params: Params): string {
+  return oneLine(summary(toolName, params, Number.POSITIVE_INFINITY));
+}
+
+function summary(toolName: string, params: Params, most: number): string {
   const path = typeof params.path === "string" ? params.path : "";
   switch (toolName) {
     case "execute_command": {
       const args: unknown[] = Array.isArray(params.args) ? params.args : [];
-      return [params.command, ...args].map((each) => word(shortened(String(each), LONGEST_SUMMARY))).join(" ");
+      return [params.command, ...args].map((each) => word(shortened(String(each), most))).join(" ");
     }
     case "search_files":
       return `${word(String(params.pattern))} in ${path || "."}`;
@@ -57,7 +62,7 @@ function summary(toolName: string, params: Params): string {
 
 const STATUS: Record<ExecutionStatus, string> = {
   pending: "starting…",
-  awaiting_approval: "waits for your decision",
+  awaiting_approval: "waiting for you",
   approved: "allowed, waiting for your machine…",
   executing: "running…",
   completed: "done",
@@ -73,7 +78,7 @@ const FAILURE: Partial<Record<ErrorType, string>> = {
   approval_timeout: "nobody answered in time",
   no_client: "no machine was connected",
   drifted: "changed since it was approved",
-  cancelled: "cancelled",
+  cancelled: "stopped",
   interrupted: "interrupted",
   execution_timeout: "ran too long",
   tool_error: "failed",
@@ -81,11 +86,11 @@ const FAILURE: Partial<Record<ErrorType, string>> = {
 };
 
 const ADVICE: Partial<Record<ErrorType, string>> = {
-  refused: "The rules of this project never let it run. See Policy for which one and why.",
+  refused: "The rules of this project never allow it. See Policy.",
   no_client: "Start byleave connect in the workspace, then ask the agent to try again.",
-  drifted: "Nothing ran. What was shown is no longer there; the agent has to ask again.",
-  interrupted: "See whether it had its effect before it is tried again.",
-  execution_timeout: "It was ended. What it had printed by then is below.",
+  drifted: "Nothing ran. The files changed after you approved; the agent has to ask again.",
+  interrupted: "Check whether it took effect before you try again.",
+  execution_timeout: "It was stopped. Its output until then is below.",
 };
 
 /** How a call stands, with how long it took where it ran. */
@@ -125,12 +130,12 @@ export function letBy(actor: string | null, userId: string | null, grants: reado
   const [kind = "", ...rest] = (actor ?? "").split(":");
   const raw = rest.join(":");
   const name = oneLine(raw);
-  if (kind === "person") return raw === userId ? "by your answer" : `by ${name}`;
-  if (kind === "rule") return `by rule ${name}`;
-  if (kind === "mode") return `by mode ${name}, unasked`;
+  if (kind === "person") return `approved by ${raw === userId ? "you" : name}`;
+  if (kind === "rule") return `allowed by rule ${name}`;
+  if (kind === "mode") return `allowed by mode ${name}`;
   if (kind !== "grant") return "";
   const grant = grants.find((each) => each.id === raw);
-  return grant ? `by your grant: ${oneLine(grant.text)}` : `by grant ${name}`;
+  return grant ? `allowed by your grant: ${oneLine(grant.text)}` : `allowed by grant ${name}`;
 }
 
 /** Who denied a call and where, as far as that is known. */
@@ -183,6 +188,18 @@ export function moment(when: string | number, today: number = Date.now()): strin
   if (at.toDateString() === now.toDateString()) return `${time}:${two(at.getSeconds())}`;
   const year = at.getFullYear() === now.getFullYear() ? "" : ` ${at.getFullYear()}`;
   return `${at.getDate()} ${MONTHS[at.getMonth()]}${year}, ${time}`;
+}
+
+const DAY = 86_400;
+
+/** How long ago it was: `just now`, `2 min ago`; the moment itself after a week. */
+export function ago(when: string | number, now: number): string {
+  const seconds = Math.floor((now - new Date(when).getTime()) / 1000);
+  if (!(seconds < 7 * DAY)) return moment(when, now);
+  if (seconds < 45) return "just now";
+  if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
+  if (seconds < DAY) return `${Math.round(seconds / 3600)} h ago`;
+  return `${counted(Math.round(seconds / DAY), "day")} ago`;
 }
 
 /** A size as people read it. */

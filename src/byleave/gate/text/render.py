@@ -55,6 +55,7 @@ _REPEATED = re.compile(rf"([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
 # Within quotes. Other blanks look like an ordinary space.
 _LONG_RUN = re.compile(rf"[{_BLANKS}{HIDDEN_CLASS}]{{{_MUCH},}}|([{HIDDEN_CLASS}])\1{{7,}}", re.DOTALL)
 _SPELLED_OUT = re.compile(f"[{_OTHER_BLANKS}{HIDDEN_CLASS}]")
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _HIDDEN_IN_LINES = re.compile(rf"(?![\n\t])[{HIDDEN_CLASS}]")
 
 
@@ -87,6 +88,11 @@ def quote(text: str, cover: Cover = cover_inert) -> str:
         shown = _LONG_RUN.sub(lambda found: f"\\[{_run(found.group())}]", shown)
         shown = _SPELLED_OUT.sub(lambda found: escaped(found.group()), shown)
     return f"'{shown}'"
+
+
+def _word(text: str, cover: Cover = cover_nothing) -> str:
+    """An argument or a path as it would be typed: quoted only where it could be misread."""
+    return text if _PLAIN_WORD.fullmatch(text) and mask_text(text, cover) == text else quote(text, cover)
 
 
 def _run(unseen: str) -> str:
@@ -166,8 +172,8 @@ def _names(params: JsonObject) -> list[str]:
 def _describe_read(params: JsonObject) -> str:
     start, end = params.get("start_line"), params.get("end_line")
     if start is None and end is None:
-        return f"Read {quote(params['path'], cover_nothing)}"
-    return f"Read lines {start or 1} to {end or 'the last'} of {quote(params['path'], cover_nothing)}"
+        return f"Read {_word(params['path'])}"
+    return f"Read lines {start or 1} to {end or 'the last'} of {_word(params['path'])}"
 
 
 def _describe_write(params: JsonObject) -> str:
@@ -175,8 +181,8 @@ def _describe_write(params: JsonObject) -> str:
     size = len(content.encode("utf-8", "surrogatepass"))
     amount = f"{_counted(size, 'byte')}, {_counted(_line_count(content), 'line')}"
     if params.get("mode") == "append":
-        return f"Append to {quote(params['path'], cover_nothing)}: {amount}"
-    return f"Write {quote(params['path'], cover_nothing)}, replacing the file if there is one: {amount}"
+        return f"Append to {_word(params['path'])}: {amount}"
+    return f"Write {_word(params['path'])}: {amount}"
 
 
 def _line_count(text: str) -> int:
@@ -189,13 +195,16 @@ def _counted(number: int, noun: str) -> str:
 
 def _describe_command(params: JsonObject) -> str:
     items = mask_arguments([params["command"], *params.get("args", ())], cover_inert)
-    line = " ".join(quote(item, cover_nothing) for item in items)
-    return f"Run {line} for at most {params.get('timeout', 30)} seconds"
+    return f"Run {' '.join(map(_word, items))} · up to {_time(params.get('timeout', 30))}"
+
+
+def _time(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds >= 60 and seconds % 60 == 0 else f"{seconds} s"
 
 
 def _describe_list(params: JsonObject) -> str:
     below = " and all below it" if params.get("recursive") else ""
-    return f"List {quote(params['path'], cover_nothing)}{below}, names like {quote(params.get('pattern', '*'))}"
+    return f"List {_word(params['path'])}{below}, names like {quote(params.get('pattern', '*'))}"
 
 
 def _describe_search(params: JsonObject) -> str:
@@ -203,7 +212,7 @@ def _describe_search(params: JsonObject) -> str:
     only = f", only files like {quote(params['glob'])}" if params.get("glob") else ""
     case = "" if params.get("case_sensitive", True) else ", upper and lower case alike"
     most = _at_most(params, MAX_MATCHES)
-    return f"Search {quote(params['path'], cover_nothing)} for {what} {quote(params['pattern'])}{case}{only}{most}"
+    return f"Search {_word(params['path'])} for {what} {quote(params['pattern'])}{case}{only}{most}"
 
 
 def _describe_web(params: JsonObject) -> str:
@@ -251,11 +260,17 @@ def file_lines(files: Sequence[SeenFile]) -> list[str]:
     lines: list[str] = []
     for file in files:
         lines += ["", f"{quote(file.path, cover_nothing)} (sha256 {safe_text(file.sha256)}):"]
-        text = file.text or file.note or "(no text)"
+        text = file.text or file.note or _without_text(file)
         lines += [f"  | {line}" for line in safe_text(text, lines=True).split("\n")]
         if file.shortened and file.role is SeenRole.RUNS:
             lines.append("(only its beginning is here: the whole file is on the machine)")
     return lines
+
+
+def _without_text(file: SeenFile) -> str:
+    if file.sha256 == MISSING:
+        return "(not there)"
+    return "(empty)" if file.size == 0 else "(not text)"
 
 
 def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:

@@ -48,7 +48,7 @@ async def test_everything_in_a_session_is_refused_without_its_warning(server: Se
     path = f"/my/approvals/{approval_id}/confirm"
     answer = await alice.post(path, {"decision": "approved", "scope": "session"})
     assert answer.status == 400
-    assert "without asking" in answer.json["detail"]
+    assert "won't ask" in answer.json["detail"]
     assert (await alice.get("/my/approvals")).json["total_count"] == 1
     answer = await alice.post(path, {"decision": "approved", "scope": "session", "terms": {"warned": True}})
     assert (answer.status, answer.json["grant_id"] is not None) == (200, True)

@@ -42,8 +42,6 @@ _COMPARED = {
     ),
 }
 """The server's sentences on the files that an approval is bound to, and shorter ones."""
-_NOT_THERE = re.compile(r"^('.*') \(sha256 missing\):\n  \| \(no text\)$", re.MULTILINE)
-_UNSHOWN = re.compile(r"^('.*' \(sha256 \w+\)):\n  \| \(no text\)$", re.MULTILINE)
 NO_STYLES: Mapping[str, str] = {}
 
 
@@ -221,16 +219,9 @@ def detail_rows(event: ApprovalRequested, change: WriteChange | None, whole: str
     # Content may be 100 MB: plain strings, which cost less.
     return [
         *shown,
-        *map(Text, rows(_without_nothing(whole, event), width)),
+        *map(Text, rows(whole, width)),
         Text(f"  digest: {safe_text(event.digest)}", "dim"),
     ]
-
-
-def _without_nothing(whole: str, event: ApprovalRequested) -> str:
-    """Leave out parameters that were not given; say in words that a file is not there."""
-    absent = {f"{name}: None" for name, value in event.tool_params.items() if value is None}
-    text = "\n".join(line for line in whole.split("\n") if line not in absent)
-    return _UNSHOWN.sub(r"\1", _NOT_THERE.sub(r"\1: not there", text))
 
 
 def quoted(text: str) -> str:

@@ -242,6 +242,8 @@ def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key, file
     lines = [safe_text(mask_text(tool_name, cover))]
     for name, value in _masked(tool_name, params, cover).items():
         label = safe_text(str(name))
+        if value is None:  # it was not given
+            continue
         if isinstance(value, str) and "\n" in value:
             size = len(value.encode("utf-8", "surrogatepass"))
             lines.append(f"{label} ({_counted(size, 'byte')}, {_counted(_line_count(value), 'line')}):")
@@ -259,18 +261,15 @@ def file_lines(files: Sequence[SeenFile]) -> list[str]:
     """The files that a call would run or replace, with all of their text that is known; safe to print."""
     lines: list[str] = []
     for file in files:
-        lines += ["", f"{quote(file.path, cover_nothing)} (sha256 {safe_text(file.sha256)}):"]
-        text = file.text or file.note or _without_text(file)
-        lines += [f"  | {line}" for line in safe_text(text, lines=True).split("\n")]
+        name, text = quote(file.path, cover_nothing), file.text or file.note
+        if file.sha256 == MISSING:
+            lines += ["", f"{name}: not there"]
+            continue
+        lines += ["", f"{name} (sha256 {safe_text(file.sha256)}){':' if text else ', empty' if file.size == 0 else ''}"]
+        lines += [f"  | {line}" for line in safe_text(text, lines=True).split("\n")] if text else []
         if file.shortened and file.role is SeenRole.RUNS:
             lines.append("(only its beginning is here: the whole file is on the machine)")
     return lines
-
-
-def _without_text(file: SeenFile) -> str:
-    if file.sha256 == MISSING:
-        return "(not there)"
-    return "(empty)" if file.size == 0 else "(not text)"
 
 
 def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:

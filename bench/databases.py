@@ -144,6 +144,8 @@ async def serve(home: str, url: str | None, bus_url: str | None) -> None:
     wake_ups = bus or store.wake_ups(None)
     if wake_ups is not None:
         await wake_ups.start(server.hear)
+        while wake_ups.trouble is not None:
+            await asyncio.sleep(0.01)
     _say("ready")
     while line := await asyncio.to_thread(sys.stdin.readline):
         name, number = json.loads(line)

@@ -1,16 +1,18 @@
 """Several servers on one record: whatever is asked of one reaches what is connected to another.
 
-Each test runs with wake-ups through the database, through NATS, and with none at all: a wake-up that gets lost costs
-seconds and nothing else.
+Each test runs with wake-ups through the database, through NATS, through NATS that drops, repeats and reorders them, and
+with none at all: a wake-up that gets lost costs seconds and nothing else.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import random
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from byleave.bus import MemoryBus
 from byleave.protocol.states import Scope
 from harness import nats
 from harness.http_server import Server, StartServer
@@ -22,13 +24,26 @@ pytestmark = [pytest.mark.promise("D"), pytest.mark.postgres, pytest.mark.timeou
 LAPTOP = {"Byleave-Client": "laptop"}
 
 
-@pytest.fixture(params=["notify", "nats", "none"])
+def make_rough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what servers hear from each other be dropped, repeated, late and in another order."""
+    hear, chance, heard = MemoryBus.hear, random.Random(0), list[str]()
+
+    def roughly(bus: MemoryBus, topics: Iterable[str]) -> None:
+        heard.extend(topics)
+        hear(bus, chance.choices(heard[-8:], k=chance.randrange(6)))
+
+    monkeypatch.setattr(MemoryBus, "hear", roughly)
+
+
+@pytest.fixture(params=["notify", "nats", "rough", "none"])
 async def servers(
-    request: pytest.FixtureRequest, database_url: str, start_server: StartServer
+    request: pytest.FixtureRequest, database_url: str, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[tuple[Server, Server]]:
     async with AsyncExitStack() as stack:
         bus_url = None
-        if request.param == "nats":
+        if request.param == "rough":
+            make_rough(monkeypatch)
+        if request.param in ("nats", "rough"):
             if nats.program() is None:
                 pytest.skip("NATS is not installed (scripts/setup-tests)")
             bus_url = await stack.enter_async_context(nats.running())

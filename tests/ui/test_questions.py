@@ -175,7 +175,7 @@ async def test_a_rule_can_be_narrowed_and_one_that_reaches_too_far_cannot_be_all
     await expect(rules).to_contain_text("quotation mark")
     await rule.fill("src/*.md")
     await expect(rules).to_contain_text("'*.md' files directly in 'src'")
-    await rules.get_by_label("Number of times").fill("1")
+    await rules.get_by_role("textbox", name="Number of times").fill("1")
     await allow.click()
     await expect(answer(page)).to_be_visible()
     await page.get_by_role("link", name="Grants").click()

@@ -145,6 +145,7 @@ async def post_undo_report(
 async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | None) -> tuple[ExecutionRow, UndoReport]:
     """Ask the machine and wait for its report."""
     row = await parts.store.executions.get(tool_id, user_id=user_id)
+    await parts.presence.until_returned(row.project_id)
     _check_can_be_asked(parts, row)
     request_id, news = new_id("undoreq"), asyncio.Event()
     stop = parts.bus.listen(report_topic(request_id), lambda fact: news.set())

@@ -603,7 +603,7 @@ _EXAMPLES = (
 
 _ADDRESSES = {"VLLM_BASE_URL": "http://127.0.0.1:8000/v1"}
 OLLAMA_URL = "http://127.0.0.1:11434/v1"
-"""Where Ollama listens unless it is told otherwise."""
+"""Ollama's own default address."""
 _OWN_SERVER = " For a server of your own set OPENAI_BASE_URL too, and any key if it wants none."
 
 

@@ -96,7 +96,7 @@ class Caller:
     key: str | None = None
     """Identifies a repeated call: a tool_call_id, an idempotency key."""
     group: str | None = None
-    """What its calls with a key can be found by together: an MCP session."""
+    """Finds its calls with a key together: an MCP session."""
     tools: frozenset[str] | None = None
     """The tools this agent has; None for all."""
 

@@ -77,7 +77,7 @@ class Presence:
         """Time each client connected or left; the earliest one that `on_the_move` still counts."""
         self._clients: dict[str, dict[Stream, ConnectedClient]] = {}
         self._left_at: dict[str, float] = {}
-        """When the last client of each project left, of those that may return."""
+        """Time at which the last client of each project left, of those that may return."""
         self._returning: dict[str, asyncio.Event] = {}
         self._next = 0
         self.on_leave: Callable[[], None] | None = None

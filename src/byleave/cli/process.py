@@ -99,7 +99,7 @@ MOST_LOGGED = 10_000_000
 
 
 class LogStream(Protocol):
-    """Where log lines are written."""
+    """The stream that log lines are written to."""
 
     def write(self, text: str, /) -> object: ...
 

@@ -1,4 +1,4 @@
-"""How a conversation is shown: as JSON, as plain text for pipes, or on a terminal as it happens.
+"""Views of a conversation: as JSON, as plain text for pipes, or on a terminal as it happens.
 
 Plain output is stable: the agent's words on stdout, all else on stderr. Every text from elsewhere passes `shown`, so
 that nothing in it moves a cursor. A transcript never asks and never decides.

@@ -59,7 +59,7 @@ class TerminalPrompt:
         self.screen = Screen(console, tick_seconds)
         self.keyboard = Keyboard(stdin, self.screen, quiet_seconds)
         self.typed: str | None = None
-        """What was typed while the last question appeared, and was no answer to it."""
+        """Text typed while the last question appeared, which was no answer to it."""
 
     @classmethod
     def here(cls) -> "TerminalPrompt":

@@ -145,7 +145,9 @@ def secret_name(path: str) -> bool:
 
 def asks_for_secrets(path: str, glob: str | None = None) -> bool:
     """True if a path, or a glob of names below it, names files that usually hold secrets."""
-    return secret_name(path) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
+    if glob is None or glob.startswith("!"):  # it would leave them out, and no search takes such a glob
+        return secret_name(path)
+    return secret_name(path) or secret_name(glob) or secret_name(glob.strip("*"))
 
 
 def _reason(groups: Iterable[NameGroup], path: str) -> str | None:

@@ -18,6 +18,7 @@ root of the workspace's owner, are ever removed; no link is followed, and mounts
 import _thread
 import errno
 import fcntl
+import grp
 import itertools
 import os
 import pwd
@@ -107,6 +108,23 @@ def command_user(workspace: Path) -> CommandUser | None:
         gid = found.st_gid
     runner = CommandUser(found.st_uid, gid if gid != 0 else 65534)
     return runner if runner.reaches(workspace) else None
+
+
+def account_files(workspace: Path, runner: CommandUser | None) -> dict[str, bytes]:
+    """`passwd` and `group` for commands: the users that one meets there, and no other of this machine."""
+    owner = workspace.stat()
+    uids = {0, 65534, os.geteuid(), owner.st_uid, *(() if runner is None else (runner.uid,))}
+    gids = {0, 65534, os.getegid(), owner.st_gid, *(() if runner is None else (runner.gid,))}
+    users, groups = list[str](), list[str]()
+    for uid in sorted(uids):
+        with suppress(KeyError):
+            user = pwd.getpwuid(uid)
+            gids.add(user.pw_gid)
+            users.append(f"{user.pw_name}:x:{uid}:{user.pw_gid}:{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}\n")
+    for gid in sorted(gids):
+        with suppress(KeyError):
+            groups.append(f"{grp.getgrgid(gid).gr_name}:x:{gid}:\n")
+    return {"passwd": "".join(users).encode(), "group": "".join(groups).encode()}
 
 
 def pids_group() -> Path | None:

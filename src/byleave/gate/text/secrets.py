@@ -98,8 +98,9 @@ _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTAL
 
 # Covers
 
-_INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
-"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`."""
+_INERT = re.compile(r"(?![!*-])[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
+"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`; a
+leading dash makes an option of it, a star in YAML another value."""
 _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
 """For addresses: also without the characters that decide which part is the host."""
 

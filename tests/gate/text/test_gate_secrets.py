@@ -117,6 +117,7 @@ ORDINARY = {
     "fallback": "const token = options.token || readToken('abc12345')",
     "sql column": "password varchar(255) NOT NULL, 'x1y2z3a4'",
     "prose of sql": "the library identified by 'name' was identified by Ann in 'part1x'",
+    "prose of passwords": "the password 'must not be empty', a password \"is needed\"",
     "end of a key": 'if line == "-----END PRIVATE KEY-----":',
 }
 
@@ -148,6 +149,7 @@ def test_secret_is_masked_and_masking_again_changes_nothing(text: str) -> None:
         *("secret: Optional[str] = '{}'", 'const SECRET: &str = "{}";', 'char password[] = "{}";'),
         *("process.env.DB_PASSWORD || '{}'", "config.secret ?? '{}'", 'token: SecretStr | None = "{}"'),
         *("ALTER ROLE x WITH PASSWORD '{}';", "create user 'x'@'%' identified by '{}'", "ENV DB_PASSWORD {}"),
+        *("sql.Open('mysql', 'root:{}@tcp(127.0.0.1:3306)/db')", "storePassword '{}'", 'keyPassword "{}"'),
     ],
 )
 def test_the_value_itself_is_gone(form: str, value: str) -> None:

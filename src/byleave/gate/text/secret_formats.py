@@ -191,6 +191,7 @@ PLACES = (
     Format("url-password", "://", rf"{_DATABASES}://[^\s/:@\"'<>]{{0,128}}:([^\s\"'<>\[]{{1,256}})@"),
     Format("url-password", "jdbc:oracle", r"jdbc:oracle:\w{1,10}:[^\s/@\"']{1,64}/([^\s@\"']{1,128})@"),
     Format("npm-token", ":_", r"^//[^\s=?#]{1,253}:_(?:authToken|auth|password)=([^\s\"']{6,1024})$", re.MULTILINE),
+    Format("url-password", "@tcp(", r"(?<![\w.-])[\w.-]{1,64}:([^\s@:/\"'`]{1,128})@tcp\("),
     Format("url-token", "://", r"://(?=[A-Za-z_-]{0,64}[0-9])([A-Za-z0-9_-]{20,256})@"),
     Format("url-signature", "ignature=", r"[?&;][Xx]-(?:Amz|Goog)-Signature=([0-9a-f]{32,1024})"),
     Format("url-signature", "sig=", r"[?&;=]sig=([A-Za-z0-9%+/_-]{30,128}=?)"),
@@ -269,7 +270,7 @@ WORDS = (
     ),
     Format("pgpass", ":5432:", r"[\w.*-]{1,100}:5432:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
     Format("pgpass", ":*:", r"[\w.*-]{1,100}:\*:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
-    Format("password", "password '", r"(?i)\bpassword '([^'\s]{3,128})'"),
+    Format("password", "password ", r"(?i)password ['\"]([^'\"\s]{3,128})['\"]"),
     Format("password", "identified by", r"(?i)\b(?:user|role)\b[^;\n]{0,200}?\bidentified by '([^'\s]{3,128})'"),
     Format(
         "password",

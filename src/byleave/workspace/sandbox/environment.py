@@ -112,9 +112,14 @@ def command_user(workspace: Path) -> CommandUser | None:
 
 def account_files(workspace: Path, runner: CommandUser | None) -> dict[str, bytes]:
     """`passwd` and `group` for commands: the users that one meets there, and no other of this machine."""
-    owner = workspace.stat()
-    uids = {0, 65534, os.geteuid(), owner.st_uid, *(() if runner is None else (runner.uid,))}
-    gids = {0, 65534, os.getegid(), owner.st_gid, *(() if runner is None else (runner.gid,))}
+    uids, gids = {0, 65534, os.geteuid()}, {0, 65534, os.getegid()}
+    with _suppress_lasting():  # it is gone, and nothing can run there
+        owner = workspace.stat()
+        uids.add(owner.st_uid)
+        gids.add(owner.st_gid)
+    if runner is not None:
+        uids.add(runner.uid)
+        gids.add(runner.gid)
     users, groups = list[str](), list[str]()
     for uid in sorted(uids):
         with suppress(KeyError):

@@ -10,7 +10,9 @@ before, it leaves an orphan that waits forever. An orphan is a bubblewrap of thi
 reads its status pipe, or its outer process is gone. Other sandboxes are never touched.
 """
 
+import grp
 import os
+import pwd
 import re
 import select
 import signal
@@ -27,7 +29,7 @@ from typing import Literal
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 
 from .environment import (
-    account_files,
+    CommandUser,
     beside_programs,
     clean_environment,
     command_user,
@@ -105,7 +107,7 @@ class BubblewrapSandbox:
         self._runner = None if "owner" in without else command_user(root)
         self._is_root = os.geteuid() == 0 and self._runner is None
         self._pids_group = pids_group() if self._is_root else None
-        self._accounts = account_files(root, self._runner)
+        self._accounts = _account_files(root, self._runner)
         self._environment = clean_environment(root, _HOME)
         packages, chains = optional_packages(), usable_toolchains(root)
         self._holds_back = may_limit(self._runner.uid if self._runner else None)
@@ -331,6 +333,28 @@ def _stays_inside(operand: str, root: str) -> bool:
 def _held(held: ExitStack, fd: int) -> int:
     held.callback(os.close, fd)
     return fd
+
+
+def _account_files(workspace: Path, runner: CommandUser | None) -> dict[str, bytes]:
+    """`passwd` and `group` for commands: the users that one meets there, and no other of this machine."""
+    uids, gids = {0, 65534, os.geteuid()}, {0, 65534, os.getegid()}
+    with suppress(FileNotFoundError):  # nothing can run there
+        owner = workspace.stat()
+        uids.add(owner.st_uid)
+        gids.add(owner.st_gid)
+    if runner is not None:
+        uids.add(runner.uid)
+        gids.add(runner.gid)
+    users, groups = list[str](), list[str]()
+    for uid in sorted(uids):
+        with suppress(KeyError):
+            user = pwd.getpwuid(uid)
+            gids.add(user.pw_gid)
+            users.append(f"{user.pw_name}:x:{uid}:{user.pw_gid}:{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}\n")
+    for gid in sorted(gids):
+        with suppress(KeyError):
+            groups.append(f"{grp.getgrgid(gid).gr_name}:x:{gid}:\n")
+    return {"passwd": "".join(users).encode(), "group": "".join(groups).encode()}
 
 
 def _opened(path: str) -> int | None:

@@ -18,7 +18,6 @@ root of the workspace's owner, are ever removed; no link is followed, and mounts
 import _thread
 import errno
 import fcntl
-import grp
 import itertools
 import os
 import pwd
@@ -108,28 +107,6 @@ def command_user(workspace: Path) -> CommandUser | None:
         gid = found.st_gid
     runner = CommandUser(found.st_uid, gid if gid != 0 else 65534)
     return runner if runner.reaches(workspace) else None
-
-
-def account_files(workspace: Path, runner: CommandUser | None) -> dict[str, bytes]:
-    """`passwd` and `group` for commands: the users that one meets there, and no other of this machine."""
-    uids, gids = {0, 65534, os.geteuid()}, {0, 65534, os.getegid()}
-    with _suppress_lasting():  # it is gone, and nothing can run there
-        owner = workspace.stat()
-        uids.add(owner.st_uid)
-        gids.add(owner.st_gid)
-    if runner is not None:
-        uids.add(runner.uid)
-        gids.add(runner.gid)
-    users, groups = list[str](), list[str]()
-    for uid in sorted(uids):
-        with suppress(KeyError):
-            user = pwd.getpwuid(uid)
-            gids.add(user.pw_gid)
-            users.append(f"{user.pw_name}:x:{uid}:{user.pw_gid}:{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}\n")
-    for gid in sorted(gids):
-        with suppress(KeyError):
-            groups.append(f"{grp.getgrgid(gid).gr_name}:x:{gid}:\n")
-    return {"passwd": "".join(users).encode(), "group": "".join(groups).encode()}
 
 
 def pids_group() -> Path | None:

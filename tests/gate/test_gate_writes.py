@@ -349,6 +349,13 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("server.key.1", True),
         ("key.pem.txt", True),
         ("kaggle.json", True),
+        *((name, True) for name in ("npmrc", "dotfiles/pypirc", "ansible/vault_pass", "wireguard/wg0.conf")),
+        *(
+            (name, True)
+            for name in (".config/hub", ".config/doctl/config.yaml", ".config/hcloud/cli.toml", ".snowsql/config")
+        ),
+        *((name, True) for name in (".fly/config.yml", ".ngrok2/ngrok.yml", ".local/share/keyrings/login.keyring")),
+        *((name, False) for name in ("src/npmrc.ts", "hub.yaml", "src/wg0.go", "docs/keyrings.md")),
         (".openai_api_key", True),
         ("env.production", True),
         ("fish_history", True),

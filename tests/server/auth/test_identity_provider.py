@@ -34,16 +34,16 @@ async def settled(start_server: StartServer) -> AsyncGenerator[Settled]:
     """A server and the provider it asks."""
     async with AsyncExitStack() as stack:
 
-        async def start(*, secret: str | None = "s/e:c r%et", **changes: Unpack[ServerOptions]) -> tuple[Server, str]:
+        async def start(*, key: str | None = "s/e:c r%et", **changes: Unpack[ServerOptions]) -> tuple[Server, str]:
             port = free_port()
             options: ServerOptions = {
                 "oidc_issuer": f"http://127.0.0.1:{port}",
                 "oidc_client_id": "byleave",
-                "oidc_client_secret": None if secret is None else SecretStr(secret),
+                "oidc_client_secret": None if key is None else SecretStr(key),
                 **changes,
             }
             server = await start_server(**options)
-            more = {} if secret else {"client_secret": None, "token_endpoint_auth_method": "none"}
+            more = {} if key else {"client_secret": None, "token_endpoint_auth_method": "none"}
             return server, await stack.enter_async_context(provider(port, [client(server.url, **more)], PEOPLE))
 
         yield start
@@ -51,7 +51,7 @@ async def settled(start_server: StartServer) -> AsyncGenerator[Settled]:
 
 @pytest.mark.parametrize("secret", ["s/e:c r%et", None])
 async def test_a_person_signs_in_by_the_provider_and_opens_the_page(settled: Settled, secret: str | None) -> None:
-    server, _ = await settled(secret=secret)
+    server, _ = await settled(key=secret)
     async with visitor(server.url) as browser:
         status, said = await browser.sign_in("ada")
         assert status == 200, said

@@ -148,11 +148,11 @@ async def come_back(parts: Parts, request: Request) -> Response:
     "/signin/provider/finish",
     summary="Finish a sign-in by the identity provider",
     responses=problems(401, 403, 404, 503),
-    dependencies=[Depends(from_our_page)],
 )
 async def finish(parts: Parts, request: Request, body: SignInFinishBody, response: Response) -> SignInFinished:
     """Exchanges the provider's code, sets the page's cookie, and gives the browser the key that goes with it. Accepted
     only from a page of this server, with the ticket of the attempt that it began."""
+    await from_our_page(request)
     provider = _provider(parts)
     claims = await provider.finish(body.ticket, code=body.code, state=body.state, issuer=body.iss)
     user = provider.claim_map.user(claims)

@@ -113,8 +113,8 @@ async def test_nobody_is_signed_in_from_another_page_or_over_somebody_else_unask
             assert answer.status == 403
         async with browser.session.post(start, headers={"Sec-Fetch-Site": "same-origin"}) as answer:
             assert "data-ticket" in await answer.text()
-        marks = {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"}
-        async with browser.session.post(f"{start}/finish", data="{}", headers=marks) as answer:
+        body, marks = {"ticket": "x", "code": "x", "state": "x"}, {"Sec-Fetch-Site": "cross-site"}
+        async with browser.session.post(f"{start}/finish", json=body, headers=marks) as answer:
             assert answer.status == 403
 
 

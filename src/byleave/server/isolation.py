@@ -180,10 +180,15 @@ class UserIsolationMiddleware:
                 # A user's agents share their limits: they must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
+            body: RequestBody | None = None
             if scope["method"] not in SAFE_METHODS:
-                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers, sender)
+                scope["byleave.body"] = receive = body = RequestBody(self._bodies, receive, headers, sender)
             with nullcontext() if sender is None else self._rates.admit(sender):
-                await self._app(scope, receive, guarded)
+                try:
+                    await self._app(scope, receive, guarded)
+                finally:
+                    if body is not None:
+                        await body.free()
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return

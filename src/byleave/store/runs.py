@@ -7,7 +7,7 @@ A run is parked if a call stays open for long: its history is stored already, so
 transaction that ends its last open call makes it ready again (`transitions.end`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from byleave.protocol.errors import ConflictError, NotFound
@@ -34,11 +34,12 @@ _FIRST = (
 )
 _LAPSED = (
     "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'RUNNING' "  # noqa: S608 - made of our own words alone
-    f"AND candidate.{_OPEN} AND candidate.lease_until < :now AND {_FIRST} ORDER BY candidate.lease_until LIMIT 1"
+    f"AND candidate.{_OPEN} AND candidate.lease_until < :now {{others}}AND {_FIRST} "
+    "ORDER BY candidate.lease_until LIMIT 1"
 )
 _READY = (
     "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608 - made of our own words alone
-    f"AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
+    f"{{others}}AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
 )
 
 
@@ -73,18 +74,26 @@ class Runs:
 
         return await self._database.write(work)
 
-    async def claim(self, owner: str) -> RunRow | None:
-        """Claim a run whose lease lapsed, else the oldest ready one, if no earlier run of its session is open."""
+    async def claim(self, owner: str, *, resting: Sequence[str] = ()) -> RunRow | None:
+        """Claim a run whose lease lapsed, else the oldest ready one, if no earlier run of its session is open.
+
+        `resting`: users whose runs are left out, for they have enough.
+        """
+        users = {f"user{number}": user_id for number, user_id in enumerate(resting)}
+        names = ", ".join(f":{name}" for name in users)
+        others = f"AND candidate.user_id NOT IN ({names}) " if users else ""
+        lapsed, ready = (candidates.format(others=others) for candidates in (_LAPSED, _READY))
 
         def work(transaction: Transaction) -> RunRow | None:
             row = transaction.execute(
                 "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608 - made of our own words alone
-                f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({_LAPSED}), ({_READY})) "
+                f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({lapsed}), ({ready})) "
                 f"RETURNING {RUN_COLUMNS}",
                 {
                     "owner": owner,
                     "lease": later(transaction.now, self._lease_seconds),
                     "now": transaction.now,
+                    **users,
                 },
             ).fetchone()
             if row is None:

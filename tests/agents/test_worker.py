@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from byleave.agents.chat import FLUSH_CHARACTERS, ChatAgent, TextStream
-from byleave.agents.history import dump
+from byleave.agents.history import REMEMBERED_CHARACTERS, dump, remember
 from byleave.agents.models import offline_model
 from byleave.agents.slots import ModelSlots
 from byleave.agents.worker import MAX_ATTEMPTS, MAX_RUNS, RunWorker
@@ -409,3 +409,16 @@ async def test_users_whose_requests_wait_for_a_model_take_turns() -> None:
     assert (order[4:7], len(order)) == (["alice", "bob", "carol"], 10)
     async with asyncio.timeout(5), slots.take("dave"):
         pass
+
+
+def test_a_run_begins_with_the_newest_of_a_long_conversation() -> None:
+    def turn(number: int, text: str) -> list[ModelMessage]:
+        return [ModelRequest([UserPromptPart(f"{number}")]), ModelResponse([TextPart(text)])]
+
+    long, short = "x" * (REMEMBERED_CHARACTERS // 3), "y"
+    messages = [*turn(1, short), *turn(2, long), *turn(3, long), *turn(4, short), *turn(5, short)]
+    assert remember(dump(messages)) == messages
+    longer = [*turn(1, long), *messages, *turn(6, long)]
+    assert remember(dump(longer)) == longer[6:]
+    last = turn(8, short)
+    assert remember(dump([*longer, *turn(7, 3 * long), *last])) == last

@@ -156,3 +156,29 @@ async def test_a_session_asked_for_twice_is_one(records: Records) -> None:
     assert await records.store.chat.ensure_session("sess_x", "alice", records.project.id, "calls") == first
     with pytest.raises(NotFound):
         await records.store.chat.ensure_session("sess_x", "mallory", records.project.id, "calls")
+
+
+async def test_only_the_newest_run_of_a_session_keeps_the_conversation(records: Records) -> None:
+    store, session = records.store, records.session.id
+
+    async def worked(history: str | None) -> str:
+        content = "go on"
+        posted = await store.chat.post("alice", records.project.id, content, session_id=session, mode=AgentMode.SANDBOX)
+        run = await store.runs.claim("w1")
+        assert run is not None
+        if history is None:
+            await store.runs.fail(run, error="It failed before its first step.")
+        else:
+            await store.runs.finish(run, history=history, answer="done")
+        return posted.run_id
+
+    async def kept() -> list[str | None]:
+        return [(await store.runs.get(run_id, user_id="alice")).history for run_id in runs]
+
+    runs = [await worked("one")]
+    runs.append(await worked("one two"))
+    assert await kept() == [None, "one two"]
+    runs.append(await worked(None))
+    assert await kept() == [None, "one two", None], "the next run begins with it"
+    runs.append(await worked("one two four"))
+    assert await kept() == [None, None, None, "one two four"]

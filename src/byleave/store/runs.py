@@ -27,6 +27,8 @@ RUN_COLUMNS = columns(RunRow)
 LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
 
 # Word for word the conditions of the indexes: runs are never deleted, and this query runs on the one writer.
+MOST_FORGOTTEN = 50
+"""Runs before one that ends whose conversations are dropped: mostly there is one that has any."""
 _OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
 _FIRST = (
     "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608 - made of our own words alone
@@ -349,4 +351,11 @@ def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str
     ).rowcount
     if changed != 1:
         raise fenced()
+    # The next run begins with this conversation; earlier ones would make a session as large as its square.
+    transaction.execute(
+        "UPDATE runs SET history = NULL WHERE session_id = :session_id AND position < :position "
+        "AND position >= :position - :most AND state IN ('DONE', 'FAILED') AND history IS NOT NULL "
+        "AND EXISTS (SELECT 1 FROM runs AS newest WHERE newest.id = :id AND newest.history IS NOT NULL)",
+        {"session_id": run.session_id, "position": run.position, "most": MOST_FORGOTTEN, "id": run.id},
+    )
     transaction.hints.append(Hint(RUNS_TOPIC))

@@ -371,7 +371,7 @@ async def test_many_messages_of_one_user_do_not_keep_another_waiting(room: Room)
             await asyncio.sleep(0.01)
     posted = await chat.post("bob", project.id, "little", session_id=None, mode=AgentMode.SANDBOX)
     async with asyncio.timeout(20):
-        while (run := await room.desk.store.runs.get(posted.run_id, user_id="bob")).state is not RunState.DONE:
+        while (await room.desk.store.runs.get(posted.run_id, user_id="bob")).state is not RunState.DONE:
             await asyncio.sleep(0.01)
     assert (await room.run(much[0].run_id)).state is RunState.RUNNING
     answers.set()

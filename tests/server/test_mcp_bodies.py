@@ -83,7 +83,8 @@ async def test_call_that_waits_for_a_person_keeps_none_of_its_content(server: Se
         headers = {**HOST, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "write_file"}
         meta = {"_meta": ALONE}
     async with AsyncExitStack() as open_calls:
-        await open_calls.enter_async_context(asked(agent, project, write(1, "the first loads libraries", **meta), headers))
+        first = write(1, "the first loads libraries", **meta)
+        await open_calls.enter_async_context(asked(agent, project, first, headers))
         await until_waiting(person, 1)
         before = len(large_texts())
         for number in (2, 3):

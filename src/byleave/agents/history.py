@@ -88,8 +88,7 @@ def load(text: str) -> list[ModelMessage]:
 
 
 def remember(text: str | None) -> list[ModelMessage]:
-    """Parse the messages of earlier runs for a new prompt, the newest if there are many; close calls that never ended.
-    """
+    """Parse the messages of earlier runs for a new prompt, the newest if there are many; close calls that never ended."""
     if text is None:
         return []
     try:

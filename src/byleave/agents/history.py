@@ -88,7 +88,7 @@ def load(text: str) -> list[ModelMessage]:
 
 
 def remember(text: str | None) -> list[ModelMessage]:
-    """Parse the messages of earlier runs for a new prompt, the newest if there are many; close calls that never ended."""
+    """Parse earlier messages for a new prompt, the newest if they are many; close calls that never ended."""
     if text is None:
         return []
     try:

@@ -26,9 +26,10 @@ RUN_COLUMNS = columns(RunRow)
 # A history is as large as all that the agent read, so lists leave it out.
 LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
 
-# Word for word the conditions of the indexes: runs are never deleted, and this query runs on the one writer.
 MOST_FORGOTTEN = 50
 """Runs before one that ends whose conversations are dropped: mostly there is one that has any."""
+
+# Word for word the conditions of the indexes: runs are never deleted, and this query runs on the one writer.
 _OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
 _FIRST = (
     "NOT EXISTS (SELECT 1 FROM runs AS earlier WHERE earlier.session_id = candidate.session_id "  # noqa: S608 - made of our own words alone

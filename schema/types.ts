@@ -130,6 +130,10 @@ export interface AgentInfo {
   name: string;
   description: string;
   model: string;
+  /**
+   * Models a message may choose, the usual one first.
+   */
+  models: string[];
   mode: AgentMode;
   widest_mode: AgentMode1;
   tools: string[];
@@ -1433,6 +1437,10 @@ export interface RunUsage {
   requests: number;
   input_tokens: number;
   output_tokens: number;
+  /**
+   * US dollars at the providers' list prices, as a decimal number; null if the price is not known.
+   */
+  cost_usd: string | null;
 }
 /**
  * A person renamed or deleted a conversation.
@@ -1642,6 +1650,10 @@ export interface MessageBody {
    * Agent of the project that works on the message; defaults to `chat`.
    */
   agent?: string | null;
+  /**
+   * One of the agent's `models`; defaults to that of its run before in the conversation, else to the first.
+   */
+  model?: string | null;
   /**
    * Idempotency key of the sender. A repeated message gets the first answer and is neither stored nor worked on
    * twice; another message with the same key is a conflict.
@@ -1922,6 +1934,10 @@ export interface Run {
   agent: string;
   state: RunState;
   mode: AgentMode2;
+  /**
+   * Model that was chosen for it; null for the agent's usual one.
+   */
+  model: string | null;
   error: string | null;
   /**
    * ISO 8601, UTC, milliseconds

@@ -154,6 +154,11 @@ class ServerSettings(_Settings):
         "one server leave it at 0.",
     )
     model: str = Field(default="offline", description="Which model the chat agent uses.")
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Models that people may choose in a conversation beside `model`, comma separated. Agents with "
+        "a model of their own have no choice.",
+    )
     agents: Path | None = Field(
         default=None, description="More agents beside `chat`, each with its model, mode and tools: a TOML file."
     )
@@ -221,7 +226,7 @@ class ServerSettings(_Settings):
             raise ValueError("a bus is nats://HOST:PORT, or postgresql://… for a direct connection to the database")
         return value
 
-    @field_validator("allowed_hosts", "allowed_commands", "page_origins", "trusted_proxies", mode="before")
+    @field_validator("allowed_hosts", "allowed_commands", "page_origins", "trusted_proxies", "models", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

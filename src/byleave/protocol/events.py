@@ -268,6 +268,8 @@ class RunUsage(Event):
     """Number of model responses."""
     input_tokens: int
     output_tokens: int
+    cost_usd: str | None = None
+    """US dollars at the providers' list prices, as a decimal number; null if the price is not known."""
 
 
 class SessionChanged(Event):

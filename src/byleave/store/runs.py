@@ -142,7 +142,9 @@ class Runs:
 
         await self._database.write(work)
 
-    async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
+    async def tell_usage(
+        self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int, cost_usd: str | None = None
+    ) -> None:
         """Announce the run's model usage so far."""
 
         def work(transaction: Transaction) -> None:
@@ -156,6 +158,7 @@ class Runs:
                         requests=requests,
                         input_tokens=input_tokens,
                         output_tokens=output_tokens,
+                        cost_usd=cost_usd,
                     )
                 )
 

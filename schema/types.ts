@@ -1480,6 +1480,23 @@ export interface FileBefore {
   tool_id: string;
   path: string;
 }
+export interface FileOffers {
+  /**
+   * The most fitting first.
+   */
+  files: OfferedFile[];
+  /**
+   * False if there are more than were looked through, or than are listed.
+   */
+  complete: boolean;
+}
+/**
+ * A file or directory that a message could name.
+ */
+export interface OfferedFile {
+  path: string;
+  type: "file" | "directory";
+}
 /**
  * A conversation that a search found.
  */

@@ -255,3 +255,59 @@ async def test_search_finds_what_was_said_and_empty_words_are_refused(household:
     assert json.loads(found.model_dump_json())["excerpt"]
     with pytest.raises(CallerError):
         await api.search_sessions(project, "   ")
+
+
+async def offered(household: Household, query: str) -> list[str]:
+    offers = await household.person.api.offer_files(household.project_id, query)
+    return [file.path for file in offers.files]
+
+
+@pytest.mark.promise("U-mention")
+async def test_files_to_name_come_from_the_machine_by_recorded_calls(household: Household) -> None:
+    root = household.workspace
+    for path in ("src/App.tsx", "src/api/app_test.py", "node_modules/app/index.js", ".env", "src/.env.local", "id_rsa"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("x")
+    assert await offered(household, "") == ["a.txt", "node_modules", "src"]
+    assert await offered(household, "../") == []
+    assert await offered(household, "APP") == ["src/App.tsx", "src/api/app_test.py", "node_modules/app"]
+    assert await offered(household, "src/a") == ["src/api", "src/App.tsx", "src/api/app_test.py"]
+    assert await offered(household, "env") == []
+    assert await offered(household, "rsa") == []
+    assert await offered(household, "*[a]") == []
+    record = await household.person.record()
+    assert {call.tool_name for call in record} == {"list_directory"}
+    assert {call.approved_by for call in record} == {"risk:LOW"}
+    # It is no conversation.
+    assert (await household.person.api.list_sessions(household.project_id)).sessions == []
+
+
+@pytest.mark.promise("U-mention")
+async def test_files_that_the_owner_denies_are_not_offered(tmp_path: Path) -> None:
+    rules = tmp_path / "workspace" / ".byleave" / "policy.toml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text('[[rule]]\naction = "deny"\ntool = "read_file"\npaths = ["private/**"]\n')
+    async with open_household(tmp_path) as household:
+        (household.workspace / "private").mkdir()
+        (household.workspace / "private" / "plan.md").write_text("x")
+        (household.workspace / "plan.md").write_text("x")
+        assert await offered(household, "plan") == ["plan.md"]
+
+
+@pytest.mark.promise("U-mention", "G")
+async def test_where_listing_would_ask_nothing_is_listed_and_nobody_asked(tmp_path: Path) -> None:
+    rules = tmp_path / "workspace" / ".byleave" / "policy.toml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text('[[rule]]\naction = "ask"\ntool = "list_directory"\npaths = ["**"]\n')
+    async with open_household(tmp_path) as household:
+        with pytest.raises(RefusedError, match="without a question"):
+            await offered(household, "plan")
+        assert await household.person.record() == []
+
+
+@pytest.mark.promise("U-mention", "R-user")
+async def test_agents_and_other_users_are_offered_nothing(household: Household) -> None:
+    for token, error in ((household.token(), RefusedError), (household.token(Scope.CHAT, user="bob"), NotFound)):
+        async with ServerApi(household.url, token) as api:
+            with pytest.raises(error):
+                await api.offer_files(household.project_id, "a")

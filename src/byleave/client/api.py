@@ -60,6 +60,7 @@ from byleave.protocol.chat import (
     SessionList,
 )
 from byleave.protocol.conversations import (
+    FileOffers,
     SessionChanges,
     SessionDeleted,
     SessionExport,
@@ -371,6 +372,10 @@ class ServerApi:
     async def search_sessions(self, project_id: str, query: str) -> SessionSearch:
         """Find conversations by title or message."""
         return await self._get(f"{_project(project_id)}/chat/search", SessionSearch, {"query": query})
+
+    async def offer_files(self, project_id: str, query: str) -> FileOffers:
+        """Files of the workspace that a message could name."""
+        return await self._get(f"{_project(project_id)}/files", FileOffers, {"query": query})
 
     async def rename_session(self, project_id: str, session_id: str, title: str) -> Session:
         return await self._post(f"{_session(project_id, session_id)}/rename", SessionTitle(title=title), Session)

@@ -15,6 +15,20 @@ from .wire import Timestamp, WireModel
 MAX_SEARCH_CHARACTERS = 200
 
 
+class OfferedFile(WireModel):
+    """A file or directory that a message could name."""
+
+    path: str
+    type: Literal["file", "directory"]
+
+
+class FileOffers(WireModel):
+    files: list[OfferedFile]
+    """The most fitting first."""
+    complete: bool
+    """False if there are more than were looked through, or than are listed."""
+
+
 class SessionTitle(WireModel):
     """Request to rename a conversation."""
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
+from byleave.protocol.executions import OWN_LISTINGS
 from byleave.protocol.states import AgentMode, RunState
 from byleave.protocol.wire import Id, canonical_json, id_text, new_id
 
@@ -200,8 +201,8 @@ class Chat:
         def work(transaction: Transaction) -> list[SessionRow]:
             rows = transaction.execute(
                 f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
-                f"AND {NOT_DELETED} ORDER BY created_at DESC, id LIMIT :limit",
-                {"project_id": project_id, "user_id": user_id, "limit": limit},
+                f"AND {NOT_DELETED} AND id NOT LIKE :listings ORDER BY created_at DESC, id LIMIT :limit",
+                {"project_id": project_id, "user_id": user_id, "listings": f"{OWN_LISTINGS}%", "limit": limit},
             ).fetchall()
             return [session_row(row) for row in rows]
 

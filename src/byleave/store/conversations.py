@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import SessionChanged
+from byleave.protocol.executions import OWN_LISTINGS
 from byleave.protocol.wire import Timestamp
 
 from .chat import NOT_DELETED, SESSION_COLUMNS, load_session
@@ -242,8 +243,8 @@ def _sessions(transaction: Transaction, user_id: str, project_id: str) -> list[S
     """All conversations of a project, newest first."""
     rows = transaction.execute(
         f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
-        f"AND {NOT_DELETED} ORDER BY created_at DESC, id",
-        {"project_id": project_id, "user_id": user_id},
+        f"AND {NOT_DELETED} AND id NOT LIKE :listings ORDER BY created_at DESC, id",
+        {"project_id": project_id, "user_id": user_id, "listings": f"{OWN_LISTINGS}%"},
     ).fetchall()
     return [session_row(row) for row in rows]
 

@@ -253,6 +253,7 @@ export const agent = (part: Partial<AgentInfo> = {}): AgentInfo => ({
   name: "chat",
   description: "Works on what you write.",
   model: "offline",
+  models: ["offline"],
   mode: "sandbox",
   widest_mode: "full",
   tools: ["read_file", "write_file"],

@@ -38,10 +38,11 @@ async def manage(page: Page, what: str) -> None:
     await page.get_by_role("menuitem", name=what).click()
 
 
-async def wrote(page: Page, message: str) -> None:
-    await say(page, message, first=await page.locator(".app-said").count() == 0)
+async def wrote(page: Page, home: Household, message: str, number: int = 1) -> None:
+    """The message, allowed and done; `number`: which of the conversation it is."""
+    await say(page, message, first=number == 1)
     await question(page).get_by_role("button", name="Allow once").click()
-    await expect(question(page)).to_have_count(0)
+    await home.person.until("chat.run", number, state="done")
     await expect(page.locator(".app-working")).to_have_count(0)
 
 
@@ -138,10 +139,10 @@ async def test_conversation_is_saved_as_markdown_and_as_json(page: Page, tmp_pat
 @pytest.mark.promise("L8-undo-all", "U")
 async def test_all_that_a_conversation_changed_is_shown_and_undone(page: Page, home: Household) -> None:
     (home.workspace / "notes.md").write_text("one\ntwo\n")
-    await wrote(page, "write notes.md: one")
-    await wrote(page, "append to notes.md: three")
-    await wrote(page, "write made.md: new")
-    await wrote(page, "run python3 src/app.py")
+    await wrote(page, home, "write notes.md: one")
+    await wrote(page, home, "append to notes.md: three", 2)
+    await wrote(page, home, "write made.md: new", 3)
+    await wrote(page, home, "run python3 src/app.py", 4)
     await manage(page, "What it changed")
     dialog = page.get_by_role("dialog")
     await expect(dialog.get_by_role("button", name="Undo all…")).to_be_visible()
@@ -167,7 +168,7 @@ async def test_all_that_a_conversation_changed_is_shown_and_undone(page: Page, h
 
 @pytest.mark.promise("L8-undo-all")
 async def test_file_that_somebody_changed_since_stops_undo_all_in_words(page: Page, home: Household) -> None:
-    await wrote(page, "write notes.md: one")
+    await wrote(page, home, "write notes.md: one")
     (home.workspace / "notes.md").write_text("mine")
     await manage(page, "What it changed")
     dialog = page.get_by_role("dialog")
@@ -225,6 +226,7 @@ async def test_model_is_chosen_for_a_conversation_and_stays_its_own(page: Page, 
     with open_model_server([says("I am the other one.")]) as provider, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", provider.url)
         patch.setenv("OPENAI_API_KEY", "test")
+        (tmp_path / "second").mkdir()
         async with open_household(tmp_path / "second", models=("openai-chat:other",)) as home:
             tab = await open_signed_out(page, faults)
             faults._host = home.url.removeprefix("http://")

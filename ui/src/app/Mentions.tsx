@@ -133,7 +133,9 @@ export function MentionList({ id, offered, at, point, choose }: ListProps) {
   const { files, complete, problem } = offered;
   const active = useRef<HTMLDivElement>(null);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the one that is pointed at is another element each time.
-  useEffect(() => active.current?.scrollIntoView?.({ block: "nearest" }), [at]);
+  useEffect(() => {
+    active.current?.scrollIntoView?.({ block: "nearest" });
+  }, [at]);
   const told =
     problem ??
     (files.length === 0

@@ -42,7 +42,11 @@ export function Changes({ session, chat, state, projectId, go, close }: Props) {
   const works = state.sessionId === id ? (state.runId ?? "") : "";
   const record = useLoaded(() => api.sessionChanges(projectId, id), `${id} ${works}`);
   const connected = state.machines.map(({ client_id }) => client_id).join(" ");
-  const plan = useLoaded(() => api.sessionUndoPlan(projectId, id), `${id} ${connected} ${works}`);
+  const asks = works === "" && record.value !== null && record.value.files.length + record.value.commands.length > 0;
+  const plan = useLoaded(
+    async () => (asks ? api.sessionUndoPlan(projectId, id) : null),
+    `${id} ${connected} ${works} ${asks}`,
+  );
   const [undoing, setUndoing] = useState(false);
   const [done, setDone] = useState<string | null>(null);
   const known = plan.problem ? null : plan.value;
@@ -99,13 +103,16 @@ export function Changes({ session, chat, state, projectId, go, close }: Props) {
           )}
           <Commands record={record.value} go={leave} />
           {!record.value.complete && <p className="app-muted">Older calls are not counted here.</p>}
-          <Undo
-            plan={known}
-            busy={plan.busy}
-            problem={record.value.files.length > 0 ? plan.problem : null}
-            again={plan.again}
-            begin={() => setUndoing(true)}
-          />
+          {works !== "" && <p className="app-muted">The agent is at work here. Undo is offered when it is done.</p>}
+          {asks && (
+            <Undo
+              plan={known}
+              busy={plan.busy}
+              problem={plan.problem}
+              again={plan.again}
+              begin={() => setUndoing(true)}
+            />
+          )}
         </>
       )}
     </Sheet>
@@ -131,14 +138,18 @@ function Summary({ files, record }: { files: Listed[]; record: SessionChanges })
 function Lines({ added, removed }: { added: number; removed: number }) {
   return (
     <span className="ui-lines">
-      <span className="ui-added">
-        <span aria-hidden="true">+{added}</span>
-        <span className="app-hidden">{counted(added, "line")} added</span>
-      </span>{" "}
-      <span className="ui-removed">
-        <span aria-hidden="true">−{removed}</span>
-        <span className="app-hidden">{counted(removed, "line")} removed</span>
-      </span>
+      {added > 0 && (
+        <span className="ui-added">
+          <span aria-hidden="true">+{added}</span>
+          <span className="app-hidden">{counted(added, "line")} added</span>
+        </span>
+      )}{" "}
+      {removed > 0 && (
+        <span className="ui-removed">
+          <span aria-hidden="true">−{removed}</span>
+          <span className="app-hidden">{counted(removed, "line")} removed</span>
+        </span>
+      )}
     </span>
   );
 }

@@ -273,7 +273,7 @@ describe("runs, usage, grants, machines", () => {
       cost_usd: null,
       timestamp: sample.at(1),
     };
-    expect(told(OPEN, used).usage).toEqual({ requests: 2, inputTokens: 30, outputTokens: 4 });
+    expect(told(OPEN, used).usage).toEqual({ requests: 2, inputTokens: 30, outputTokens: 4, cost: null });
   });
 
   test("a new grant comes first and is remarked in its conversation; a changed one stays in its place", () => {

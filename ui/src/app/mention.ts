@@ -17,7 +17,7 @@ const BEFORE = /[\s([{"'`]/;
 /** The name being typed at the caret; null if none is. */
 export function tokenAt(text: string, caret: number): Token | null {
   const start = text.lastIndexOf("@", caret - 1);
-  if (start < 0 || caret - start > LONGEST) return null;
+  if (start < 0 || start >= caret || caret - start > LONGEST) return null;
   if (start > 0 && !BEFORE.test(text[start - 1] ?? "")) return null;
   const query = text.slice(start + 1, caret);
   return /\s/.test(query) ? null : { start, end: caret, query };

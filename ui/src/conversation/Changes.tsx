@@ -68,9 +68,9 @@ export function Changes({ session, chat, state, projectId, go, close }: Props) {
     );
   }
   if (undoing && known) {
-    const calls = counted(known.calls.length, "call");
+    const title = known.calls.length === 1 ? "Undo this call?" : `Undo all ${known.calls.length} calls?`;
     return (
-      <Sheet title={`Undo all ${calls}?`} close={() => setUndoing(false)} wide>
+      <Sheet title={title} close={() => setUndoing(false)} wide>
         <div className="page">
           <Planned
             key={known.plan}

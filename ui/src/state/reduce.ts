@@ -171,8 +171,7 @@ function opening(state: AppState, sessionId: string | null): AppState {
     olderTrouble: null,
     runId: same ? state.runId : null,
     usage: same ? state.usage : null,
-    // A conversation that its first message began goes on with the model it was sent with.
-    model: same || sessionId === state.begun ? state.model : null,
+    model: same ? state.model : null,
     settled: same ? state.settled : [],
   };
 }

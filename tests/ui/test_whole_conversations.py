@@ -1,12 +1,12 @@
-"""Whole conversations on the page: renamed, found, exported, deleted, all they changed undone; the model that is chosen;
-files named after an @. Each driven as a person would, in light, dark and on a phone."""
+"""Whole conversations on the page: renamed, found, exported, deleted, all they changed undone; the model that is
+chosen; files named after an @. Each driven as a person would, in light, dark and on a phone."""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, ViewportSize, expect
 
 from harness.household import Household, open_household
 
@@ -14,8 +14,8 @@ from .conftest import Faults, answer, answer_with, beside, open_signed_out, ques
 from .test_lasting import violations
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PHONE = {"width": 390, "height": 780}
-WIDE = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 780}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
 
 
 async def seen(page: Page, name: str) -> None:

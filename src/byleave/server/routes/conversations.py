@@ -6,7 +6,7 @@ refused everywhere here: what it called stays on its user's record.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from pydantic import Field
 
 from byleave.protocol.chat import Message, Session
@@ -23,6 +23,7 @@ from byleave.protocol.conversations import (
 from byleave.protocol.errors import CallerError, NotFound
 from byleave.protocol.executions import Execution
 from byleave.protocol.wire import WireModel, now
+from byleave.server.auth.tokens import Principal
 from byleave.server.conversations import changes_of, file_name, markdown
 from byleave.server.dependencies import Chatter, Parts, Project, StrictRoute, takes
 from byleave.server.problems import problems
@@ -43,15 +44,12 @@ class SearchQuery(WireModel):
     query: str = Field(min_length=1, max_length=MAX_SEARCH_CHARACTERS, description="The text, in any case.")
 
 
-async def own_session(parts: Parts, principal: Chatter, project: Project, session_id: str) -> SessionRow:
+async def own_session(parts: Services, principal: Principal, project: str, session_id: str) -> SessionRow:
     """The conversation in the path, which must be the caller's and of this project."""
     session = await parts.store.chat.session(session_id, user_id=principal.user_id)
     if session.project_id != project:
         raise NotFound(f"No session {session_id!r}.", hint="See `GET …/chat/sessions` for yours.")
     return session
-
-
-OwnSession = Annotated[SessionRow, Depends(own_session)]
 
 
 @router.get("/my/projects/{project_id}/chat/search", summary="Find conversations")
@@ -71,8 +69,11 @@ async def search_sessions(
 
 @router.post("/my/projects/{project_id}/chat/sessions/{session_id}/rename", summary="Rename a conversation")
 @takes(printable=True)
-async def rename_session(parts: Parts, principal: Chatter, session: OwnSession, body: SessionTitle) -> Session:
+async def rename_session(
+    parts: Parts, principal: Chatter, project: Project, session_id: str, body: SessionTitle
+) -> Session:
     """Its messages and its record stay as they are."""
+    session = await own_session(parts, principal, project, session_id)
     return (await parts.store.conversations.rename(principal.user_id, session.id, body.title)).to_wire()
 
 
@@ -81,32 +82,36 @@ async def rename_session(parts: Parts, principal: Chatter, session: OwnSession, 
     summary="Delete a conversation",
     responses=problems(409),
 )
-async def delete_session(parts: Parts, principal: Chatter, session: OwnSession) -> SessionDeleted:
+async def delete_session(parts: Parts, principal: Chatter, project: Project, session_id: str) -> SessionDeleted:
     """Removes its title, its messages, what the agent remembered of it, and the grants given in it. Its calls stay on
     record with their questions, so that the audit chain still proves them; files stay as they are. A 409 with the state
     `working` while an agent works in it. An agent that runs elsewhere begins a new one with its next call."""
+    session = await own_session(parts, principal, project, session_id)
     await parts.store.conversations.delete(principal.user_id, session.id)
     return SessionDeleted(success=True, message="Deleted. What its calls did stays on record.")
 
 
 @router.get("/my/projects/{project_id}/chat/sessions/{session_id}/export", summary="A conversation as JSON")
-async def export_session(parts: Parts, principal: Chatter, session: OwnSession) -> SessionExport:
+async def export_session(parts: Parts, principal: Chatter, project: Project, session_id: str) -> SessionExport:
     """Its messages, and its calls as the record has them: secrets are masked."""
+    session = await own_session(parts, principal, project, session_id)
     return await _export(parts, principal.user_id, session)
 
 
 @router.get("/my/projects/{project_id}/chat/sessions/{session_id}/markdown", summary="A conversation as Markdown")
-async def session_markdown(parts: Parts, principal: Chatter, session: OwnSession) -> SessionText:
+async def session_markdown(parts: Parts, principal: Chatter, project: Project, session_id: str) -> SessionText:
     """The same as a document, with a name for its file."""
+    session = await own_session(parts, principal, project, session_id)
     export = await _export(parts, principal.user_id, session)
     text = await parts.executor.long_work.run(principal.user_id, lambda: markdown(export))
     return SessionText(file_name=f"{file_name(session.title)}.md", text=text)
 
 
 @router.get("/my/projects/{project_id}/chat/sessions/{session_id}/changes", summary="What a conversation changed")
-async def session_changes(parts: Parts, principal: Chatter, session: OwnSession) -> SessionChanges:
+async def session_changes(parts: Parts, principal: Chatter, project: Project, session_id: str) -> SessionChanges:
     """The files its calls created, changed and deleted, and the commands it ran, as the record tells. What undoing them
     would do, the machine says: `GET …/undo`."""
+    session = await own_session(parts, principal, project, session_id)
     calls, complete = await parts.store.conversations.changing_calls(principal.user_id, session.id)
     machine = await parts.machines.of(session.project_id)
     return changes_of(session.id, calls, machine.workspace, complete=complete)

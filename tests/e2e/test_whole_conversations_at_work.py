@@ -294,7 +294,7 @@ async def test_files_that_the_owner_denies_are_not_offered(tmp_path: Path) -> No
         assert await offered(household, "plan") == ["plan.md"]
 
 
-@pytest.mark.promise("U-mention", "G")
+@pytest.mark.promise("U-mention", "G9")
 async def test_where_listing_would_ask_nothing_is_listed_and_nobody_asked(tmp_path: Path) -> None:
     rules = tmp_path / "workspace" / ".byleave" / "policy.toml"
     rules.parent.mkdir(parents=True)

@@ -1,6 +1,8 @@
 """`byleave conversations` and `byleave undo --conversation`, against a real server and a real client."""
 
 import json
+from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -24,7 +26,6 @@ def talk(site: Site, *messages: str) -> str:
 
 
 def test_conversation_is_listed_found_renamed_exported_and_deleted(site: Site) -> None:
-    assert "no conversation yet" in site.here("conversations").stderr
     session = talk(site, "read package.json")
     listed = site.here("conversations")
     assert "read package.json" in listed.stdout
@@ -60,27 +61,34 @@ def test_conversation_is_listed_found_renamed_exported_and_deleted(site: Site) -
     assert site.here("history", "--session", session, "--json").stdout.count("exec_") >= 1
 
 
+def undo(site: Site, session: str, *more: str) -> CompletedProcess[str]:
+    return site.here("undo", "--conversation", session, "--workspace", str(site.workspace), *more)
+
+
 @pytest.mark.promise("L8-undo-all")
-def test_all_of_a_conversation_is_undone_on_the_machine(site: Site) -> None:
-    session = talk(site, "write notes.md: one", "append to notes.md: two", "write made.md: new")
+def test_all_of_a_conversation_is_undone_on_the_machine(site: Site, tmp_path: Path) -> None:
+    session = talk(site, "write all/notes.md: one", "append to all/notes.md: two", "write all/made.md: new")
     changes = site.here("conversations", "changes", session)
-    assert "created  made.md" in changes.stdout
+    assert "created  all/made.md" in changes.stdout
     assert f"byleave undo --conversation {session}" in changes.stderr
     told = json.loads(site.here("conversations", "changes", session, "--json").stdout)
-    assert [file["path"] for file in told["files"]] == ["made.md", "notes.md"]
+    assert [file["path"] for file in told["files"]] == ["all/made.md", "all/notes.md"]
 
-    refused = site.here("undo", "--conversation", session)
+    elsewhere = site.here("undo", "--conversation", session, "--workspace", str(tmp_path))
+    assert elsewhere.returncode == 1
+    assert "--workspace DIR" in elsewhere.stderr
+    refused = undo(site, session)
     assert refused.returncode == 1
     assert "3 calls of this conversation can be undone here." in refused.stderr
-    assert (site.workspace / "made.md").exists()
-    done = site.here("undo", "--conversation", session, "--yes", "--json")
+    assert "delete all/made.md" in refused.stdout
+    assert (site.workspace / "all" / "made.md").exists()
+    assert undo(site, session, "--json").returncode == 1
+    done = undo(site, session, "--yes", "--json")
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["undone"]) == 3
-    assert not (site.workspace / "made.md").exists()
-    assert not (site.workspace / "notes.md").exists()
-    again = site.here("undo", "--conversation", session, "--yes")
-    assert "Nothing to do" in again.stderr
-    unknown = site.here("undo", "--conversation", "sess_none", "--yes")
+    assert not (site.workspace / "all").exists()
+    assert "Nothing to do" in undo(site, session, "--yes").stderr
+    unknown = undo(site, "sess_none", "--yes")
     assert unknown.returncode == 1
     assert "`byleave conversations` lists yours" in unknown.stderr
     assert site.here("undo", "exec_1", "--conversation", session).returncode == 2
@@ -88,9 +96,13 @@ def test_all_of_a_conversation_is_undone_on_the_machine(site: Site) -> None:
 
 @pytest.mark.promise("L8-undo-all")
 def test_file_changed_since_stops_the_undo_of_a_conversation(site: Site) -> None:
-    session = talk(site, "write notes.md: one")
-    (site.workspace / "notes.md").write_text("mine")
-    refused = site.here("undo", "--conversation", session, "--yes")
+    session = talk(site, "write since.md: one")
+    (site.workspace / "since.md").write_text("mine")
+    refused = undo(site, session, "--yes")
     assert refused.returncode == 1
-    assert "Changed since these calls: notes.md" in refused.stderr
-    assert (site.workspace / "notes.md").read_text() == "mine"
+    assert "Changed since these calls: since.md" in refused.stderr
+    assert (site.workspace / "since.md").read_text() == "mine"
+    (site.workspace / "since.md").write_text("one")
+    done = undo(site, session, "--yes")
+    assert "Undone: 1 path is as before this conversation." in done.stderr
+    assert not (site.workspace / "since.md").exists()

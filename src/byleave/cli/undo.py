@@ -151,6 +151,11 @@ def undo_calls(
     with _history(directory) as history:
         with history.alone():
             many = plan_many(history, tool_ids)
+        if len(many.unknown) == len(tool_ids):
+            raise NotFound(
+                "Nothing that this conversation changed is known in this workspace.",
+                hint="name the directory that the agent works in: `--workspace DIR`",
+            )
         plan = many.merged(session_id)
         if not as_json:
             say(f"{counted(len(many.plans), 'call', 'calls')} of this conversation can be undone here.")

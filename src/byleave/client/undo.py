@@ -116,8 +116,6 @@ HALF_DONE = (
 SESSION_HALF_DONE = (
     "The client stopped in the middle: some calls are undone, others may not be. Look at what undoing would do now."
 )
-NO_PLAN = "0" * 64
-"""Where an undo was planned together with others."""
 MAX_PROBLEM = 1000
 Result = TypeVar("Result")
 
@@ -242,7 +240,7 @@ class Undoer:
 
     async def _act_on_session(self, event: SessionUndoRequested, until: float) -> SessionUndoReport:
         """The same for all calls of a conversation."""
-        digest, undone = event.plan, list[CallUndo]()
+        digest, undone = event.plan, list[tuple[UndoPlan, str]]()
         report = SessionUndoReport(request_id=event.request_id, tool_id=event.tool_id)
         try:
             if digest is None:
@@ -261,22 +259,18 @@ class Undoer:
             finally:
                 self.forget()
             log.info("conversation undone", session_id=event.session_id, calls=len(undone))
-            return report.model_copy(update={"plan": plan, "undone": undone, "done": True})
+            return report.model_copy(update={"plan": plan, "undone": _calls(undone), "done": True})
         except UndoRefused as error:
             return report.model_copy(update={"plan": error.plan, "problem": _problem(error)})
         except ByleaveError as error:
-            return report.model_copy(update={"undone": undone, "problem": _problem(error)})
+            return report.model_copy(update={"undone": _calls(undone), "problem": _problem(error)})
         except Exception as error:  # noqa: BLE001 - a boundary: every request is answered, whatever goes wrong
             log.error("undo failed unexpectedly", session_id=event.session_id, exc_info=error)
-            return report.model_copy(update={"undone": undone, "problem": _unexpected(error)})
+            return report.model_copy(update={"undone": _calls(undone), "problem": _unexpected(error)})
         finally:
-            self._tell_of(undone)
-
-    def _tell_of(self, undone: list[CallUndo]) -> None:
-        if self.on_done is not None:
-            for call in undone:
-                plan = UndoPlan(tool_id=call.tool_id, plan=NO_PLAN, files=[], total_files=call.files)
-                self.on_done(plan, call.undo_id)
+            if self.on_done is not None:
+                for plan, undo_id in undone:
+                    self.on_done(plan, undo_id)
 
     async def _while_telling(
         self, event: UndoEvent, digest: str, until: float, act: Callable[[Callable[[], bool]], Result]
@@ -360,6 +354,10 @@ class Undoer:
         self._unsent.pop(report.request_id, None)
         self.intents.drop(report.request_id)
         return True
+
+
+def _calls(undone: list[tuple[UndoPlan, str]]) -> list[CallUndo]:
+    return [CallUndo(tool_id=plan.tool_id, undo_id=undo_id, files=plan.total_files) for plan, undo_id in undone]
 
 
 def _is_late(until: float) -> bool:

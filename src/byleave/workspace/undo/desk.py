@@ -25,7 +25,6 @@ from byleave.protocol.changes import (
     MAX_SHOWN_TEXT,
     MAX_UNDO_CALLS,
     MAX_UNDO_FILES,
-    CallUndo,
     ChangeKind,
     SessionUndoPlan,
     ShownChange,
@@ -287,13 +286,14 @@ class UndoDesk:
         self,
         tool_ids: Sequence[str],
         digest: str,
-        undone: list[CallUndo],
+        undone: list[tuple[UndoPlan, str]],
         *,
         partial: bool,
         wanted: Callable[[], bool],
         keep_off: KeepOff = _NOTHING,
     ) -> SessionUndoPlan:
-        """Undo several calls as it was shown, newest first; each that is done is added to `undone` at once."""
+        """Undo several calls as it was shown, newest first; each that is done is added to `undone` at once, with the id
+        of its undo."""
         rules = _Rules(self._forbids, keep_off)
         with self._lock:
             history = self._open()
@@ -308,7 +308,7 @@ class UndoDesk:
                 if not wanted():
                     raise UndoRefused("Its time was up before it could begin; nothing was undone.", told)
                 for plan, done in history.apply_all(many.plans):
-                    undone.append(CallUndo(tool_id=plan.entry.id, undo_id=done.id, files=len(plan.steps)))
+                    undone.append((_told(plan), done.id))
         return told
 
     def changes(self) -> UndoList:

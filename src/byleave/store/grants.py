@@ -150,9 +150,9 @@ def _revoke(ledger: Ledger, grant: GrantRow, actor: str) -> GrantRow:
 
 
 def revoke_all_of(ledger: Ledger, session_id: str, actor: str) -> None:
-    """Revoke what is in force in a conversation."""
+    """Revoke what is in force in a conversation; what was given for the whole project outlives it."""
     rows = ledger.transaction.execute(
-        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :id AND {ACTIVE}",  # noqa: S608 - column names are ours
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :id AND scope <> 'project' AND {ACTIVE}",  # noqa: S608 - column names are ours
         {"id": session_id, "now": ledger.now},
     ).fetchall()
     for row in rows:

@@ -640,7 +640,7 @@ async def test_what_is_being_undone_comes_to_its_end_when_the_client_closes(
             await silent.wait()
 
     monkeypatch.setattr(undoing, "LAST_POST_SECONDS", 0.0)
-    undoer = made(desk, Silent(), intents)
+    undoer = made(desk, cast(UndoLink, Silent()), intents)
     undoer.request(asked("r1", digest), server_ahead=0)
     await asyncio.sleep(0)  # it begins
     await undoer.close()

@@ -14,6 +14,7 @@ from . import (
     page,
     policy,
     projects,
+    provider,
     sign_in,
     tools,
     undo,
@@ -35,6 +36,7 @@ MODULES = (
     policy,
     page,
     sign_in,
+    provider,
     about,
 )
-ROUTERS = (tools.hot, *(module.router for module in MODULES))
+ROUTERS = (tools.hot, *(module.router for module in MODULES), mcp.about)

@@ -43,6 +43,7 @@ from byleave.telemetry import place_of_run, span
 from . import history
 from .failures import EndlessAnswer, RunLimits, TooManyCalls, count_seconds, explain, pause_before_retry, trace, used
 from .history import whole_characters
+from .prices import cost_of
 from .roles import CHAT, DEMO, OFFLINE, Role
 from .slots import ModelSlots
 from .toolset import ByleaveToolset, Calling, Parked
@@ -357,7 +358,11 @@ class ChatAgent:
         if self._model_name not in (OFFLINE, DEMO):  # they have no tokens
             so_far = used(messages)
             await self._store.runs.tell_usage(
-                run, requests=so_far.steps, input_tokens=so_far.input_tokens, output_tokens=so_far.output_tokens
+                run,
+                requests=so_far.steps,
+                input_tokens=so_far.input_tokens,
+                output_tokens=so_far.output_tokens,
+                cost_usd=cost_of(messages),
             )
 
     async def _wait_before_retry(self, run: RunRow, progress: "_Progress", error: ModelAPIError) -> None:

@@ -196,6 +196,14 @@ CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
 OWN_SESSION = "sess_agent_"
 """Prefix of the ids of agents' own sessions: no other agent may name one."""
 
+OWN_LISTINGS = "sess_listings_"
+"""Prefix of the ids of sessions that hold a person's own listings, and no conversation."""
+
+
+def listings_session_id(user_id: str, project_id: str) -> str:
+    """Return the session id of what a person lists to name a file in a message."""
+    return OWN_LISTINGS + uuid.uuid5(CALLS, f"{user_id}/{project_id}").hex
+
 
 def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:
     """Return the session id of an external agent in one project."""

@@ -49,6 +49,8 @@ class HistoryFilter:
     tool_name: str | None = None
     status: ExecutionStatus | None = None
     risk_level: RiskLevel | None = None
+    since: str | None = None
+    """Nothing before this time."""
     cursor: str | None = None
     limit: int = 50
     counted: bool = True
@@ -524,6 +526,9 @@ def _page(transaction: Transaction, wanted: HistoryFilter, columns: str) -> tupl
     """A page, or as much of it as is among the next `MOST_LOOKED_THROUGH` rows; and where to go on."""
     where, values = _filters(wanted)
     beyond = "user_id = :user_id"
+    if wanted.since:
+        beyond += " AND created_at >= :since"
+        values["since"] = wanted.since
     if wanted.cursor:
         created_at, _, last_id = wanted.cursor.partition("~")
         beyond += " AND (created_at, id) < (:created_at, :last_id)"

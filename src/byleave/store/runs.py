@@ -154,7 +154,9 @@ class Runs:
 
         await self._database.write(work)
 
-    async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
+    async def tell_usage(
+        self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int, cost_usd: str | None = None
+    ) -> None:
         """Announce the run's model usage so far."""
 
         def work(transaction: Transaction) -> None:
@@ -168,6 +170,7 @@ class Runs:
                         requests=requests,
                         input_tokens=input_tokens,
                         output_tokens=output_tokens,
+                        cost_usd=cost_usd,
                     )
                 )
 
@@ -267,6 +270,24 @@ class Runs:
             return cancel_run_calls(transaction, run_id, f"user:{user_id}", self._waits, connected)
 
         return await self._database.write(work)
+
+    async def model_of(self, run_id: str) -> str | None:
+        """The model that a person chose for a run."""
+        row = await self._database.read(
+            lambda transaction: transaction.execute(
+                "SELECT model FROM run_models WHERE run_id = :id", {"id": run_id}
+            ).fetchone()
+        )
+        return row["model"] if row else None
+
+    async def models_of(self, session_id: str) -> dict[str, str]:
+        """The models that a person chose for runs of a session, by run."""
+        rows = await self._database.read(
+            lambda transaction: transaction.execute(
+                "SELECT run_id, model FROM run_models WHERE session_id = :id", {"id": session_id}
+            ).fetchall()
+        )
+        return {row["run_id"]: row["model"] for row in rows}
 
     async def get(self, run_id: str, *, user_id: str) -> RunRow:
         return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))

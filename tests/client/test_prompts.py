@@ -13,7 +13,7 @@ from rich.console import Console
 
 from byleave.client.approvals import Answer, Question
 from byleave.client.terminal import prompt as prompt_module
-from byleave.client.terminal.differences import unified
+from byleave.gate.text.differences import unified
 from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.client.terminal.question import detail_rows, head_lines, question_lines
 from byleave.gate.text.render import file_lines, full_text

@@ -197,7 +197,7 @@ class _Proof:
         size = 0
         for number, row in enumerate(rows_of(transaction, table, self.project_id, after), 1):
             self._check_row(table, row["id"], row_digest(table, row))
-            if table == "tool_executions" and row["true_params"] is not None and row["completed_at"] is not None:
+            if table == "tool_executions" and row["completed_at"] and (row["true_params"] or row["asked_params"]):
                 raise _Fault(f"the row {row['id']!r} of {table} was given other parameters after its end")
             size += sum(len(row[name]) for name in row.keys() if isinstance(row[name], str))  # noqa: SIM118
             if number == PIECE or size > PIECE_CHARACTERS:

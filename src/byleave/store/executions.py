@@ -482,7 +482,8 @@ def _page_columns(database: Database) -> str:
     """A page of whole files would be too large: a long result is left out, and read with the execution itself."""
     # A command's changes and notes are short, and must not be lost with its output.
     without_output = database.shortened("result", ("stdout", "stderr"))
-    return EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+    listed = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params")
+    return listed.replace("asked_params", "NULL AS asked_params").replace(
         " result,",
         f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
         f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} THEN {without_output} "

@@ -11,6 +11,7 @@ from itertools import islice
 from rich.text import Text
 
 from byleave.gate import safe_text
+from byleave.gate.text.differences import unified
 from byleave.gate.text.render import file_lines
 from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
@@ -18,7 +19,6 @@ from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.grants import GrantPreview, GrantRule, Suggestion
 from byleave.protocol.states import RiskLevel
 
-from .differences import unified
 from .rules import rule_line
 from .screen import MARK, fitted, rows
 from .words import SHOWN_BY_NAME, call_words, counted, masked_parts, span, word

@@ -9,6 +9,7 @@ import { answeredIn, whoIs } from "../text/words";
 /** `Allowed by you here.` */
 export function settledWords({ status, by, from, here, question }: Settled): string {
   if (status === "timeout") return "Nobody answered in time. Nothing ran.";
+  if (status === "cancelled" && by) return `Changed by ${whoIs(by, question.user_id)}. It is asked again.`;
   if (status === "cancelled") return "Withdrawn by the agent.";
   const done = status === "approved" ? "Allowed" : "Denied";
   if (here) return `${done} by you here.`;

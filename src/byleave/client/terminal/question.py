@@ -61,6 +61,10 @@ def question_lines(
     for name, value in event.tool_params.items():
         if name not in known and value is not None:
             yield from _named(safe_text(name), value if isinstance(value, str) else repr(value), most)
+    if change is not None and change.asked is not None and change.change.after is not None:
+        yield Text("  changed (- as the agent asked, + now):", "dim")
+        yield from _first(unified(_lines(change.asked), _lines(change.change.after)), most, _STYLES)
+        yield Text("  the file:", "dim")
     if change is not None:
         yield from _change_lines(change.change, event.description, most)
         return

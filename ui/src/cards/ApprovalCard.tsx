@@ -90,6 +90,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
         {calls > 1 && <p className="card-told">Your answer counts for {counted(calls, "identical call")}.</p>}
         <Unsaid question={question} />
         <Edited question={question} change={change} host={host} />
+        {isWrite && question.edit && <p className="card-part-title">The file as it would change</p>}
         {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
         <Inspected question={question} />
         <Masked question={question} shown={shownOf(question, change)} api={api} />

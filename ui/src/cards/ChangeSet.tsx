@@ -318,6 +318,7 @@ function FileOfSet(props: FileOfSetProps) {
           <>
             <Unsaid question={question} />
             <Edited question={question} change={change} host={host} />
+            {question.edit && <p className="card-part-title">The file as it would change</p>}
             <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />
             <Masked question={question} shown={shownOf(question, change)} api={api} />
             <Details question={question} compared={change && comparedWith(change)} />

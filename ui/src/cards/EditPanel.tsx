@@ -9,7 +9,6 @@ import type { Question } from "../state/model";
 import { oneLine, visible } from "../text/visible";
 import { Countdown } from "./Countdown";
 import type { Trouble } from "./deciding";
-import { useGuard } from "./guard";
 import { Problem } from "./Problem";
 
 const LONGEST_SECONDS = 300;
@@ -30,7 +29,6 @@ interface EditPanelProps {
 }
 
 export function EditPanel({ question, projectId, api, left, close, back }: EditPanelProps) {
-  const guard = useGuard();
   const [call, setCall] = useState<EditableCall | null>(null);
   const [problem, setProblem] = useState<Trouble | null>(null);
   const [text, setText] = useState("");
@@ -75,7 +73,7 @@ export function EditPanel({ question, projectId, api, left, close, back }: EditP
   const pressed = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.repeat) return;
     event.preventDefault();
-    if (guard.open) void send();
+    void send();
   };
   const label = LABELS[question.tool_name] ?? "Text";
   return (
@@ -135,7 +133,7 @@ export function EditPanel({ question, projectId, api, left, close, back }: EditP
           <button type="button" onClick={close}>
             Back
           </button>
-          <button className="card-review" {...guard.button(() => void send(), off)}>
+          <button type="button" className="card-review" aria-disabled={off} onClick={() => void send()}>
             {sending ? "Checking…" : "Review the change"}
           </button>
         </div>

@@ -21,7 +21,9 @@ export function Edited({ question, change, host }: EditedProps) {
   const limits = timeLimit(asked) === timeLimit(question) ? null : [timeLimit(asked), timeLimit(question)];
   return (
     <section className="card-part card-edited">
-      <p className="card-part-title">Changed by {whoIs(edit.edited_by, user_id)}</p>
+      <p className="card-part-title">
+        Changed by {whoIs(edit.edited_by, user_id)} <span className="card-aside">− as the agent asked, + now</span>
+      </p>
       {tool_name !== "write_file" ? (
         <dl className="card-edits">
           <Side sign="−" title="The agent asked" text={line(asked, limits?.[0])} />

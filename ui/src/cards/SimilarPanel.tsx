@@ -32,7 +32,7 @@ type Reach = "class" | "project";
 
 const REACHES = [
   { value: "class", text: "This conversation" },
-  { value: "project", text: "Every conversation of this project" },
+  { value: "project", text: "This project" },
 ] as const;
 /** Usual minutes. */
 const USUAL = { class: 480, project: 7 * 1440 } as const;
@@ -81,22 +81,33 @@ export function SimilarPanel(props: SimilarPanelProps) {
     allow({ rule: looked.rule, expires_in_seconds: minutes * 60, max_uses: uses === "" ? null : Number(uses) }, reach);
   };
   return (
-    <Sheet title={always ? "Always allow exactly this" : "Allow similar calls"} close={close} back={back}>
-      <div role="radiogroup" aria-label="Allow without asking" className="card-choices">
-        {(always ? [always] : question.suggestions).map((suggestion, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: they never change
-          <label key={index} className="card-choice">
-            <input type="radio" name={name} checked={chosen === suggestion} onChange={() => choose(suggestion)} />
-            <span>
-              <strong>{visible(suggestion.text)}</strong>
-              <span className="card-widest">Widest effect: {visible(suggestion.widest)}</span>
-            </span>
-          </label>
-        ))}
-      </div>
+    <Sheet
+      title={always ? "Always allow exactly this in this project" : "Allow similar calls"}
+      close={close}
+      back={back}
+    >
+      {always ? (
+        <div>
+          <strong>{visible(always.text)}</strong>
+          <span className="card-widest">Widest effect: {visible(always.widest)}</span>
+        </div>
+      ) : (
+        <div role="radiogroup" aria-label="Allow without asking" className="card-choices">
+          {question.suggestions.map((suggestion, index) => (
+            // biome-ignore lint/suspicious/noArrayIndexKey: they never change
+            <label key={index} className="card-choice">
+              <input type="radio" name={name} checked={chosen === suggestion} onChange={() => choose(suggestion)} />
+              <span>
+                <strong>{visible(suggestion.text)}</strong>
+                <span className="card-widest">Widest effect: {visible(suggestion.widest)}</span>
+              </span>
+            </label>
+          ))}
+        </div>
+      )}
       {chosen && (
         <>
-          {ruleLine(chosen.rule) !== null && (
+          {!always && ruleLine(chosen.rule) !== null && (
             <label className="card-field">
               <span>Rule (you can edit it)</span>
               <input
@@ -117,7 +128,7 @@ export function SimilarPanel(props: SimilarPanelProps) {
           )}
           <Preview looked={looked} offered={chosen} />
           <div className="card-limits">
-            <Choose label="In" value={reach} choices={REACHES} choose={extend} />
+            {!always && <Choose label="In" value={reach} choices={REACHES} choose={extend} />}
             <Spans value={minutes} choose={setMinutes} long={reach === "project"} />
             <label className="card-field">
               <span>Number of times</span>

@@ -18,10 +18,10 @@ from functools import partial
 import structlog
 
 from byleave.bus import Bus
-from byleave.gate import MASK_PREFIX, Judgement, mask_text, question_cover, shown_params
+from byleave.gate import MASK_PREFIX, Judgement, mask_text, mask_value, question_cover, shown_params
 from byleave.gate.commands.lines import NotPlain, plain_words, typed_line
 from byleave.gate.text.secrets import cover_inert
-from byleave.protocol.approvals import MAX_EDITED, EditableCall, EditAnswer, EditBody
+from byleave.protocol.approvals import MAX_EDITED, EditableCall, EditAnswer, EditBody, Inspection
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.states import AnsweredFrom, ApprovalStatus, ExecutionStatus
 from byleave.protocol.verdicts import VerdictLevel
@@ -196,7 +196,7 @@ def _changed(tool_name: str, params: JsonObject, body: EditBody) -> JsonObject:
             command, *args = plain_words(given.pop("line"))
         except NotPlain as error:
             message, _, hint = str(error).partition("\nhint: ")
-            raise EditProblem(message, hint=hint or None) from error
+            raise EditProblem(message, hint=f"{hint[0].upper()}{hint[1:]}." if hint else None) from error
         given |= {"command": command, "args": args}
     changed = {**params, **given}
     if changed == params:
@@ -236,3 +236,22 @@ def _told(row: ExecutionRow) -> str:
             return "It is asked about as you changed it, once the machine has looked."
         case _:
             return f"Nobody can be asked about it as you changed it: {row.error or row.status.value}"
+
+
+def for_agent(question: JsonObject) -> JsonObject:
+    """A question as its agent may see it: without the contents of files, which it must not read by asking to write or
+    to run; and of a person's change no more than the record keeps."""
+    if question.get("inspection"):
+        seen = Inspection.model_validate(question["inspection"]).without_texts()
+        question = {**question, "inspection": seen.model_dump(mode="json")}
+    if not question.get("edit"):
+        return question
+    told = question["description"].split("\n")[:2]
+    return {
+        **question,
+        "tool_params": mask_value(question["tool_params"]),
+        "edit": mask_value(question["edit"]),
+        "description": mask_text("\n".join(told)),
+        "findings": mask_value(question["findings"]),
+        "suggestions": [],
+    }

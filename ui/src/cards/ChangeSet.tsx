@@ -96,7 +96,7 @@ export function ChangeSet(props: ChangeSetProps) {
       tabIndex={-1}
     >
       <header className="card-question-head" ref={head}>
-        {lead && <Asker question={lead} elsewhere={elsewhere} />}
+        {lead && <Asker question={{ ...lead, edit: null }} elsewhere={elsewhere} />}
         <h2 className="card-asked">
           <span className="card-asked-verb">Change {counted(members.length, "file")}</span>
         </h2>

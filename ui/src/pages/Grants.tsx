@@ -91,7 +91,7 @@ function GrantWords({ grant, now, userId, sessionId, go }: WordsProps) {
     [
       grant.scope === "project" ? "Given in" : "Conversation",
       <Link key="session" to={{ page: "chat", session: grant.session_id }} go={go}>
-        {grant.session_id === sessionId ? "the one open now" : "another one"}
+        {grant.session_id === sessionId ? "the one open now" : "another conversation"}
       </Link>,
     ],
     ["Used", usesWords(grant)],

@@ -9,8 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from byleave.calls.edits import for_agent
 from byleave.protocol.approvals import (
     ApprovalList,
+    ApprovalRequest,
     ApproveBody,
     ConfirmBody,
     DecisionAnswer,
@@ -132,7 +134,7 @@ async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[Appro
     waiting = await parts.approvals.get_pending_approvals(principal.user_id, query.project_id)
     if Scope.AGENT in principal.scopes:
         waiting = [
-            one if one.inspection is None else one.model_copy(update={"inspection": one.inspection.without_texts()})
+            ApprovalRequest.model_validate(for_agent(one.model_dump(mode="json")))
             for one in waiting
             if principal.may_see(None, one.agent_id)
         ]

@@ -1042,9 +1042,9 @@ async def test_what_is_left_or_not_changed_is_not_sent_and_decides_nothing(
 
 async def test_a_refused_change_says_why_and_the_question_stays(terminal: Terminal, request_event: MakeRequest) -> None:
     server = Editing("Not allowed: rm.", content="one\n")
-    steps = ((MENU, "e"), ("one", "x" + SAVE), ("Not allowed: rm.", ""), *DENY)
-    told = await walk(terminal, editing(request_event(), server), *steps)
-    assert told == Answer(allow=False, reason="no")
+    steps = ((MENU, "e"), ("one", "x" + SAVE), ("Not allowed: rm.", ""), (MENU, "e"), ("x", "y" + SAVE))
+    assert await walk(terminal, editing(request_event(), server), *steps) is None
+    assert [body.content for body in server.sent] == ["one\nx", "one\nxy"], "what was typed is not lost"
 
 
 async def test_what_is_masked_is_shown_before_it_is_changed(terminal: Terminal, request_event: MakeRequest) -> None:

@@ -195,6 +195,8 @@ class _Dialog:
         self._all_offered = in_session
         files = () if event.inspection is None else event.inspection.files
         self._masked = masked_parts(event.tool_params, *(file.text for file in files))
+        self._typed: str | None = None
+        """The text of a change that was not taken."""
 
     async def answer(self) -> Answer:
         while True:
@@ -270,9 +272,10 @@ class _Dialog:
             text = getattr(call, name)
             if text is not None:
                 self._prompt.say(EDIT_TEXT if name == "content" else EDIT_LINE)
-                typed = await self._prompt.text(self._question, "", text)
+                typed = await self._prompt.text(self._question, "", text if self._typed is None else self._typed)
                 if typed is None:
                     return
+                self._typed = typed  # after a refusal it need not be typed again
                 changes |= {} if typed == text else {name: typed if name == "content" else typed.strip("\n")}
         if call.timeout is not None:
             seconds = await self._number_of("Time limit in seconds: ", call.timeout)

@@ -96,7 +96,6 @@ class Edits:
         prepare = partial(self._prepare, call, changed, machine, client)
         long = len(body.content or "") > LONG_CHARACTERS
         new, step = await self._executor.long_work.run(user_id, prepare) if long else prepare()
-        self._executor.limits.check_room(new)
         answer = Answer(
             approval_id,
             user_id,
@@ -161,6 +160,7 @@ class Edits:
         person, waits = f"person:{answer.user_id}", self._store.waits
         if not waiting:
             raise ConflictError("Nothing waits for this approval any more.", state=approval.status.value)
+        self._executor.limits.admit(ledger.transaction, new, begins=False)  # the call has begun; it may grow
         close(
             ledger,
             approval,

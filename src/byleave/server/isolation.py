@@ -32,7 +32,7 @@ from byleave.settings import ServerSettings
 from .bodies import JSON_HINT, BodyLimits, Headers, RequestBody, media_type
 from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
 from .problems import problem_response
-from .proxies import TrustedProxies
+from .proxies import FORWARDED, TrustedProxies
 from .request_rates import RequestRates
 from .services import Services
 
@@ -167,7 +167,9 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = self._proxies.see_through(scope, read_headers(scope["headers"]))
+            headers = read_headers(scope["headers"])
+            if not FORWARDED.isdisjoint(headers):
+                headers = self._proxies.see_through(scope, headers)
             host = self._check_host(headers)
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)

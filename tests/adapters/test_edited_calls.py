@@ -13,7 +13,7 @@ from byleave.protocol.states import ErrorType, ResponseStatus
 
 pytestmark = pytest.mark.promise("A4", "I")
 
-NOTE = "The user changed this call before allowing it. The content is not what you sent."
+NOTE = "The user changed this call before deciding on it. Their content differs from yours."
 
 
 def completed(tool_name: str, edited: str | None = NOTE, **result: object) -> ToolResponse:

@@ -72,7 +72,7 @@ async def test_a_changed_write_is_asked_again_and_runs_as_it_was_changed(desk: D
     assert signal["approved_by"] == "person:alice"
     assert response.status == "completed"
     assert response.edited is not None
-    assert "The user changed this call before allowing it" in response.edited
+    assert "The user changed this call before deciding on it" in response.edited
     assert "-x = 1\n-y = 2\n+x = 3" in response.edited
 
 

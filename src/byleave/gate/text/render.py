@@ -134,10 +134,10 @@ MAX_TOLD_EDIT = 16 * 1024
 
 def describe_edit(tool_name: str, asked: JsonObject, params: JsonObject) -> str:
     """Tell an agent what the user changed in its call. Both sides are the record's: masked, long content shortened."""
-    begins = "The user changed this call before allowing it. "
+    begins = "The user changed this call before deciding on it. "
     if tool_name != "write_file":
         return f"{begins}Instead of: {headline(tool_name, asked)}. As changed: {headline(tool_name, params)}."
-    begins += "The content is not what you sent; go on from theirs. "
+    begins += "Their content differs from yours. "
     difference = "\n".join(unified(str(asked.get("content")).split("\n"), str(params.get("content")).split("\n")))
     if "content_size" in asked or "content_size" in params or not 0 < len(difference) <= MAX_TOLD_EDIT:
         return f"{begins}Read the file to see it."

@@ -575,8 +575,8 @@ class ApprovalManager:
         return row.to_wire(now)
 
     async def wait_for_approval(self, approval_id: Id, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the sources' name
-        """True once a person or a grant approved. False for a rejection, no answer in time, an unknown approval, or a call
-        that a person changed: another approval asks about that."""
+        """True once a person or a grant approved. False for a rejection, no answer in time, an unknown approval, or
+        a call that a person changed: another approval asks about that."""
         approval_id = id_text("appr", approval_id)
         asked = await self._store.approvals.load(approval_id)
         if asked is None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from .database import Database, Transaction
+from .database import Database, Row, Transaction
 from .ledger import (
     ADOPTED,
     GENESIS,

@@ -168,9 +168,7 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = read_headers(scope["headers"])
-            if not FORWARDED.isdisjoint(headers):
-                headers = self._proxies.see_through(scope, headers)
+            headers = self._read_headers(scope)
             host = self._check_host(headers)
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
@@ -203,6 +201,10 @@ class UserIsolationMiddleware:
             await problem_response(error, scope)(scope, receive, guarded)
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
+
+    def _read_headers(self, scope: Scope) -> Headers:
+        headers = read_headers(scope["headers"])
+        return headers if FORWARDED.isdisjoint(headers) else self._proxies.see_through(scope, headers)
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host", "")

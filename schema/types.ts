@@ -1587,6 +1587,17 @@ export interface OutputChunk {
   sequence: number;
 }
 /**
+ * A one-time link that signs another device in, as an address it can open and as a QR code of that.
+ */
+export interface PhoneLink {
+  url: string;
+  /**
+   * Rows of the QR code from the top, `1` for dark and `0` for light, without the light border.
+   */
+  qr: string[];
+  expires_in_seconds: number;
+}
+/**
  * A client's declaration of its machine's rules.
  */
 export interface PolicyDeclaration {

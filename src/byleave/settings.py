@@ -8,6 +8,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import Field, SecretStr, field_validator
@@ -131,6 +132,11 @@ class ServerSettings(_Settings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
     )
+    public_url: str | None = Field(
+        default=None,
+        description="Address at which other devices reach this server (`https://byleave.example.com`): for links to "
+        "a phone, and in notifications. It answers to that name as well.",
+    )
     page_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Other pages that may show the chat, by origin (`https://intranet.example`), comma separated; with "
@@ -233,10 +239,21 @@ class ServerSettings(_Settings):
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(one) for one in value)
 
+    @field_validator("public_url")
+    @classmethod
+    def _public(cls, value: str | None) -> str | None:
+        return None if value is None else _origin(value)
+
     @field_validator("trusted_proxies")
     @classmethod
     def _proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_proxy(one) for one in value)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names this server answers to, without ports."""
+        public = () if self.public_url is None else (urlsplit(self.public_url).hostname or "",)
+        return frozenset(host.lower() for host in (*self.allowed_hosts, *public))
 
     @property
     def database(self) -> str:

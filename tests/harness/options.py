@@ -23,6 +23,7 @@ class ServerOptions(TypedDict, total=False):
     token_audience: str | None
     token_issuer: str | None
     allowed_hosts: tuple[str, ...]
+    public_url: str | None
     page_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
     metrics_token: SecretStr | None

@@ -21,6 +21,7 @@ import type {
   MessageAccepted,
   MessageBody,
   MessageList,
+  PhoneLink,
   Project,
   ProjectBody,
   ProjectList,
@@ -155,6 +156,7 @@ export class Api {
   audit = (project: string, limit: number, before?: number) =>
     this.#get<AuditPage>(inProject(project, "audit"), { limit, before });
   verifyAudit = (project: string) => insist(() => this.#get<AuditCheck>(inProject(project, "audit/verify")));
+  phoneLink = () => this.#send<PhoneLink>("/my/signin/phone", {});
   signInLink = () => this.#send<SignInLink>("/my/signin", {});
 
   #get<T>(path: string, query: Query = {}): Promise<T> {

@@ -77,7 +77,7 @@ from byleave.protocol.executions import (
 from byleave.protocol.generation import GENERATION, Generation
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
 from byleave.protocol.overview import PolicyDeclaration
-from byleave.protocol.sign_in import SignInLink
+from byleave.protocol.sign_in import PhoneLink, SignInLink
 from byleave.protocol.tools import ToolCatalogue
 
 from .identity import TOKEN_HINT
@@ -330,6 +330,10 @@ class ServerApi:
     async def sign_in_link(self) -> SignInLink:
         """Return a one-time link that signs a browser in."""
         return await self._post("/my/signin", None, SignInLink)
+
+    async def phone_link(self) -> PhoneLink:
+        """Return a one-time link that signs another device in, with its QR code."""
+        return await self._post("/my/signin/phone", None, PhoneLink)
 
     # Projects and chat
 

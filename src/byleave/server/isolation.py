@@ -150,7 +150,7 @@ class UserIsolationMiddleware:
 
     def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._hosts = settings.hosts
         self._bodies = BodyLimits(settings)
         self._rates = RequestRates(settings.user_requests_per_second, settings.user_request_burst)
         self._origins = Origins(settings.page_origins)

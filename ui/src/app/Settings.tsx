@@ -1,28 +1,24 @@
-// What belongs to this browser: how one is told that something waits, and signing in another device.
+// What belongs to this browser: how one is told that something waits.
 
 import { useState } from "react";
-import type { Api } from "../api";
 import type { Alerts, Host } from "../host";
 import { Sheet } from "../parts/Sheet";
-import { DeviceLink } from "./DeviceLink";
 
 interface Props {
-  api: Api;
   host: Host;
   close: () => void;
 }
 
-export function Settings({ api, host, close }: Props) {
+export function Settings({ host, close }: Props) {
   return (
     <Sheet title="Settings" close={close}>
       {host.alerts && <AlertSwitches alerts={host.alerts} />}
-      {host.kind === "browser" && <DeviceLink api={api} />}
     </Sheet>
   );
 }
 
 /** Whether there is anything to set here. */
-export const hasSettings = (host: Host): boolean => host.alerts !== undefined || host.kind === "browser";
+export const hasSettings = (host: Host): boolean => host.alerts !== undefined;
 
 function AlertSwitches({ alerts }: { alerts: Alerts }) {
   const [notifies, setNotifies] = useState(() => alerts.notifies());

@@ -25,7 +25,7 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
                 when it starts, too.
               </li>
               <li>
-                On a device that is signed in: choose <strong>Open on another device</strong> in its menu.
+                On a device that is signed in: choose <strong>Use your phone</strong> in its menu.
               </li>
             </ul>
             {!keepsKeys() && (

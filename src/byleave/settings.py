@@ -147,6 +147,30 @@ class ServerSettings(_Settings):
         description="Addresses or networks of your reverse proxies, comma separated: `X-Forwarded-For`, `-Proto` and "
         "`-Host` are believed from these only.",
     )
+    notify_url: SecretStr | None = Field(
+        default=None,
+        description="Where to post that something waits for approval: an ntfy topic, a Slack webhook, or any address "
+        "that takes JSON, such as a relay to e-mail.",
+    )
+    notify_format: Literal["auto", "ntfy", "slack", "json"] = Field(
+        default="auto", description="The form of that post; `auto` goes by the address."
+    )
+    notify_after_seconds: float = Field(
+        default=20,
+        ge=0,
+        description="How long a question waits for an answer before anybody is notified, by push message or by "
+        "BYLEAVE_NOTIFY_URL.",
+    )
+    notify_detail: Literal["level", "project", "request"] = Field(
+        default="level",
+        description="What a notification tells: the risk level alone; also the project's name; or also what is asked, "
+        "in one line with secrets masked.",
+    )
+    push_allow_private: bool = Field(
+        default=False,
+        description="Whether a browser's push service may be on a private network, also by plain http: for one of your "
+        "own.",
+    )
     metrics_token: SecretStr | None = Field(
         default=None,
         min_length=16,
@@ -238,6 +262,16 @@ class ServerSettings(_Settings):
     @classmethod
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(one) for one in value)
+
+    @field_validator("notify_url")
+    @classmethod
+    def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parts = urlsplit(value.get_secret_value())
+            # The address is not quoted: it may hold a secret.
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("it is not a web address; write it as https://…")
+        return value
 
     @field_validator("public_url")
     @classmethod

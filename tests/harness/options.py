@@ -24,6 +24,11 @@ class ServerOptions(TypedDict, total=False):
     token_issuer: str | None
     allowed_hosts: tuple[str, ...]
     public_url: str | None
+    notify_url: SecretStr | None
+    notify_format: Literal["auto", "ntfy", "slack", "json"]
+    notify_after_seconds: float
+    notify_detail: Literal["level", "project", "request"]
+    push_allow_private: bool
     page_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
     metrics_token: SecretStr | None

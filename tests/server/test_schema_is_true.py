@@ -11,6 +11,7 @@ from byleave.protocol.states import Scope
 from byleave.server import openapi_document
 from harness.http_server import Answer, Server, StartServer
 from harness.json_values import Json, JsonObject
+from harness.push_service import PushService
 
 DOCUMENT = openapi_document()
 DIGEST = "0" * 64
@@ -34,10 +35,11 @@ SAMPLES: JsonObject = {
     },
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
+    "PushDeviceBody": {**PushService("https://push.example.com").subscription()},
     "ExchangeBody": {"code": "x"},
     "ProofBody": {"claims": "a.b", "challenge": DIGEST},
 }
-IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id")}
+IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "device_id")}
 
 
 def _operations() -> Iterator[tuple[str, str, JsonObject]]:

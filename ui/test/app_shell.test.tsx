@@ -598,7 +598,7 @@ describe("this browser", () => {
   });
 
   test("a server that only its own machine can open says how to change that, and gives a link for here", async () => {
-    const refusal = new Refusal(403, { detail: "Only here.", hint: "Set BYLEAVE_PUBLIC_URL." });
+    const refusal = new Refusal(409, { detail: "Only here.", hint: "Set BYLEAVE_PUBLIC_URL.", state: "local" });
     const link = { path: "/signin?code=abc", expires_in_seconds: 600 };
     const host = new TableHost({ "POST /my/signin/phone": refusal, "POST /my/signin": link }, "browser");
     const { user } = await shown(host);

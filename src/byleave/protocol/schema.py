@@ -27,6 +27,7 @@ from . import (
     events,
     executions,
     grants,
+    notices,
     overview,
     sign_in,
     states,
@@ -48,6 +49,7 @@ MODULES: tuple[ModuleType, ...] = (
     chat,
     overview,
     sign_in,
+    notices,
     engine,
     events,
     errors,
@@ -89,6 +91,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         overview.CheckBody,
         overview.PolicyDeclaration,
         overview.PolicyText,
+        notices.PushDeviceBody,
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )

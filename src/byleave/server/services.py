@@ -37,6 +37,7 @@ from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
+from .notices.task import NoticeTask
 from .readiness import Readiness
 from .retention import RetentionTask
 from .shares import ShareTask
@@ -90,6 +91,7 @@ class Services:
     attendance: Attendance
     retention: RetentionTask
     shares: ShareTask
+    notices: NoticeTask
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
     readiness: Readiness
@@ -151,6 +153,7 @@ class Services:
         await self.readiness.close()
         await self.retention.stop()
         await self.shares.stop()
+        await self.notices.stop()
         await self.attendance.wait_closed()
         await self.sessions.close()
         for part in self.on_demand.values():
@@ -200,6 +203,8 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
     retention.start()
     shares = ShareTask(store, executor.limits)
     shares.start()
+    notices = NoticeTask(store, settings)
+    notices.start()
     log.info("server opened", agent=worker is not None)
     return Services(
         settings=settings,
@@ -219,6 +224,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         attendance=Attendance(store, presence),
         retention=retention,
         shares=shares,
+        notices=notices,
         signing=SharedSecret(server_secret(settings)),
         # Any read will do: all use the same thread and file.
         readiness=Readiness(lambda: store.feed.head(""), store.check_writable),

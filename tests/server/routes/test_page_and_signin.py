@@ -486,7 +486,7 @@ async def test_server_that_only_its_own_machine_reaches_makes_no_link_for_a_phon
     server = await start_server()
     alice = server.user("alice")
     for _ in range(2 * MOST_ASKED):
-        assert (await alice.post("/my/signin/phone")).status == 403
+        assert (await alice.post("/my/signin/phone")).status == 409
     refused = await alice.post("/my/signin/phone")
     assert "only its own machine" in refused.json["detail"]
     assert "BYLEAVE_PUBLIC_URL" in refused.json["hint"]

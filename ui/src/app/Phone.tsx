@@ -82,7 +82,7 @@ async function linkFor(api: Api, say: (problem: string) => void): Promise<PhoneL
   try {
     return await api.phoneLink();
   } catch (error) {
-    if (!(error instanceof Problem) || error.status !== 403) throw error;
+    if (!(error instanceof Problem) || error.state !== "local") throw error;
     say(`${told(error)} The link below works on this machine only.`);
     const { path, expires_in_seconds } = await api.signInLink();
     return { url: new URL(path, location.origin).href, qr: [], expires_in_seconds };

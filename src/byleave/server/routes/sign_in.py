@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from byleave.addresses import is_loopback
-from byleave.protocol.errors import RefusedError
+from byleave.protocol.errors import ConflictError, RefusedError
 from byleave.protocol.sign_in import ExchangeBody, ExchangedToken, PhoneLink, SignInLink
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import WireModel
@@ -76,14 +76,14 @@ async def sign_in_link(
     return SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS))
 
 
-@router.post("/my/signin/phone", summary="A link that signs another device in", responses=problems(429, 503))
+@router.post("/my/signin/phone", summary="A link that signs another device in", responses=problems(409, 429, 503))
 async def phone_link(
     parts: Parts,
     request: Request,
     principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, every=True, people_only=True))],
 ) -> PhoneLink:
     """As `/my/signin`, with the whole address, and as a QR code. The address is that of BYLEAVE_PUBLIC_URL, else the
-    one this request was sent to; a 403 if only this machine can open that."""
+    one this request was sent to; a 409 if only this machine can open that."""
     base = _address_elsewhere(parts, request)
     link = await sign_in_link(parts, principal)
     url = base + link.path
@@ -99,8 +99,9 @@ def _address_elsewhere(parts: Services, request: Request) -> str:
     headers: Headers = request.scope["byleave.headers"]
     host, origin = headers.get(b"host", ""), headers.get(b"origin", "")
     if is_loopback(urlsplit(f"//{host}").hostname or ""):
-        raise RefusedError(
+        raise ConflictError(
             f"This server is reached at {host}, which only its own machine can open.",
+            state="local",
             hint="Set BYLEAVE_PUBLIC_URL to an address your phone can open; docs/phone.md shows how to get one.",
         )
     # The page knows whether a proxy in front speaks https, also where we do not believe the proxy.

@@ -137,6 +137,12 @@ class ServerSettings(_Settings):
         description="Address at which other devices reach this server (`https://byleave.example.com`): for links to "
         "a phone, and in notifications. It answers to that name as well.",
     )
+    sign_in_hours: float = Field(
+        default=12,
+        gt=0,
+        le=720,
+        description="How long a browser stays signed in; never longer than what made its link.",
+    )
     page_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Other pages that may show the chat, by origin (`https://intranet.example`), comma separated; with "

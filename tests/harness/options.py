@@ -24,6 +24,7 @@ class ServerOptions(TypedDict, total=False):
     token_issuer: str | None
     allowed_hosts: tuple[str, ...]
     public_url: str | None
+    sign_in_hours: float
     notify_url: SecretStr | None
     notify_format: Literal["auto", "ntfy", "slack", "json"]
     notify_after_seconds: float

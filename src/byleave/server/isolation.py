@@ -104,6 +104,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "manifest-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"

@@ -66,7 +66,14 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, start_server: StartServer) -> None:
-    files = {"embed.js": "x", "a.mjs": "x", "style-Cw1fNA0s.css": "x", "i.svg": "<svg/>", "app.webmanifest": "{}"}
+    files = {
+        "embed.js": "x",
+        "sw.js": "x",
+        "a.mjs": "x",
+        "style-Cw1fNA0s.css": "x",
+        "i.svg": "<svg/>",
+        "app.webmanifest": "{}",
+    }
     _build(page, **files)
     (page / "secret.js").symlink_to("/etc/hostname")
     (page / "deeper").mkdir()
@@ -94,6 +101,9 @@ async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, st
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers.getall("Cross-Origin-Resource-Policy") == ["same-origin"]
         assert "Access-Control-Allow-Origin" not in answer.headers
+    # It alone may look after the whole page, which is not below its own path.
+    assert (await alice.get("/page/sw.js")).headers["Service-Worker-Allowed"] == "/"
+    assert "Service-Worker-Allowed" not in (await alice.get("/page/embed.js")).headers
     for path in ("../app.py", "..%2fapp.py", "", "none.js", "%00", "index.html", "secret.js", "deeper/x.js", "deeper"):
         assert (await alice.get(f"/page/{path}")).status == 404, path
 
@@ -441,6 +451,17 @@ async def test_page_of_one_user_shows_nothing_of_another(server: Server) -> None
     await server.user("bob").project("secret plans")
     visitor, cookie = await _signed_in(server)
     assert "secret plans" not in (await visitor.get("/my/projects", headers=cookie)).text
+
+
+async def test_browser_stays_signed_in_as_long_as_the_operator_says(start_server: StartServer) -> None:
+    for hours, seconds in ((12, 43_200), (720, 2_592_000), (0.001, 3)):
+        server = await start_server(sign_in_hours=hours)
+        answer = await server.bearer("").get(
+            f"/signin?code={await server.parts.sign_in.new_code('alice')}", headers={"Authorization": ""}
+        )
+        assert int(page_cookie(answer.headers["Set-Cookie"])["max-age"]) == seconds
+        server.listening.stop()
+        await server.task
 
 
 # Links for a phone

@@ -108,7 +108,7 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut }:
         )}
       </div>
       {phone && <Phone api={api} close={() => setPhone(false)} />}
-      {settings && <Settings host={host} close={() => setSettings(false)} />}
+      {settings && <Settings api={api} host={host} close={() => setSettings(false)} />}
     </div>
   );
 }

@@ -156,7 +156,7 @@ async def _signed_in(parts: Services, request: Request, code: str) -> Response:
     found = await parts.sign_in.use(code)
     if found is None:
         return _over(request)
-    key, seconds = new_key(), found.session_seconds()
+    key, seconds = new_key(), found.session_seconds(parts.settings.sign_in_hours * 3600)
     response = _handing_over(key, found.user)
     response.set_cookie(
         cookie_name(request.headers.get("host", "")),

@@ -4,12 +4,15 @@ is safe to tell."""
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from socket import AF_INET
 from urllib.parse import urlsplit
 
 import pytest
 import structlog
 from aiohttp import ThreadedResolver
+from aiohttp.abc import ResolveResult
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr, ValidationError
 
@@ -21,8 +24,10 @@ from byleave.server.notices.push import ORDER, Push
 from byleave.server.notices.webhook import Webhook
 from byleave.server.notices.words import Notice, notice_of
 from byleave.settings import ServerSettings
+from byleave.store.database import Transaction
 from byleave.store.notices import Waiting
-from harness.http_server import SECRET, Server, StartServer, User
+from harness.http_server import SECRET, Server, StartServer, User, running_server
+from harness.postgres import PostgresServer
 from harness.push_service import Keys, PushService, Receiver, decoded, push_service, receiver
 from harness.signing import page_headers
 
@@ -53,9 +58,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _finished(server: Server, count: int = 1) -> None:
     """Wait until so many questions are over for who tells."""
 
-    def told(transaction: object) -> int:
-        rows = transaction.execute("SELECT 1 FROM notices WHERE sent_at IS NOT NULL")  # type: ignore[attr-defined]
-        return len(rows.fetchall())
+    def told(transaction: Transaction) -> int:
+        return len(transaction.execute("SELECT 1 FROM notices WHERE sent_at IS NOT NULL").fetchall())
 
     async with asyncio.timeout(20):
         while await server.parts.store.database.read(told) < count:
@@ -188,17 +192,24 @@ async def test_address_of_a_push_service_that_could_lead_inside_is_refused(endpo
 
 
 @pytest.mark.promise("S")
-async def test_name_of_a_push_service_must_lead_to_public_addresses_when_it_is_asked(start_server: StartServer) -> None:
-    # This machine's name stands for any that leads inside.
-    resolver = CheckedResolver(ThreadedResolver(), allow_private=False)
+async def test_name_of_a_push_service_must_lead_to_public_addresses_when_it_is_asked(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leads_inside(self: ThreadedResolver, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host="10.1.2.3", port=port, family=AF_INET, proto=0, flags=0)]
+
+    alice = (await start_server()).user("alice")
+    monkeypatch.setattr(ThreadedResolver, "resolve", leads_inside)
+    keys = {name: value for name, value in PushService("https://x").subscription().items() if name != "endpoint"}
+    await alice.post("/my/notices/devices", {"endpoint": "https://push.example.com/x", **keys})
+    [outcome] = (await alice.post("/my/notices/test")).json["outcomes"]
+    assert outcome["detail"] == "Its name leads to an address that is not contacted.", "nor is it said where"
+
+
+async def test_localhost_is_no_public_address() -> None:
+    resolver = CheckedResolver(allow_private=False)
     with pytest.raises(RefusedError, match="not a public address"):
         await resolver.resolve("localhost", 443)
-    server = await start_server()
-    alice = server.user("alice")
-    keys = {name: value for name, value in PushService("https://x").subscription().items() if name != "endpoint"}
-    await alice.post("/my/notices/devices", {"endpoint": "https://ip6-localhost/x", **keys})
-    [outcome] = (await alice.post("/my/notices/test")).json["outcomes"]
-    assert not outcome["delivered"]
 
 
 @pytest.mark.promise("S")
@@ -292,6 +303,22 @@ def test_servers_of_a_record_are_one_sender_and_another_secret_is_another(tmp_pa
         ec.derive_private_key(ORDER, ec.SECP256R1())
 
 
+async def test_device_whose_keys_are_damaged_is_removed_and_keeps_nobody_from_being_told(
+    start_server: StartServer, pushing: PushService
+) -> None:
+    server = await start_server(push_allow_private=True)
+    alice = server.user("alice")
+    damaged, _ = await _subscribed(alice, pushing, "damaged"), await _subscribed(alice, pushing, "phone")
+
+    def damage(transaction: Transaction) -> None:
+        transaction.execute("UPDATE push_devices SET p256dh = 'x' WHERE id = :id", {"id": damaged})
+
+    await server.parts.store.database.write(damage)
+    outcomes = (await alice.post("/my/notices/test")).json["outcomes"]
+    assert sorted(each["delivered"] for each in outcomes) == [False, True]
+    assert damaged not in str((await alice.get("/my/notices")).json)
+
+
 # Webhook
 
 
@@ -360,6 +387,39 @@ async def test_no_further_try_is_made_after_the_answer(start_server: StartServer
     await alice.question(project)
     await _finished(server)
     assert hook.tries == 1
+
+
+async def test_of_several_servers_of_a_record_one_tells(
+    postgres_server: PostgresServer, tmp_path: Path, hook: Receiver, pushing: PushService
+) -> None:
+    async with AsyncExitStack() as stack:
+        url = stack.enter_context(postgres_server.database())
+        servers = [
+            await stack.enter_async_context(
+                running_server(
+                    ServerSettings(
+                        home=tmp_path / str(number),
+                        secret=SecretStr(SECRET),
+                        database_url=url,
+                        notify_url=SecretStr(hook.url),
+                        notify_after_seconds=SOON,
+                        push_allow_private=True,
+                    )
+                )
+            )
+            for number in range(3)
+        ]
+        token = servers[0].user("alice").token
+        first, second, third = (server.bearer(token) for server in servers)
+        await _subscribed(first, pushing)
+        project = await second.project()
+        _, approval_id = await second.question(project)
+        assert (await pushing.message()).text["path"] == f"/#/review/{approval_id}"
+        await hook.post()
+        await _finished(servers[2])
+        assert (hook.tries, pushing.tries) == (1, 1)
+        keys = {(await user.get("/my/notices")).json["push_key"] for user in (first, second, third)}
+        assert len(keys) == 1
 
 
 async def test_question_waits_as_always_while_nobody_can_be_told(start_server: StartServer) -> None:

@@ -8,6 +8,7 @@ from byleave.protocol.approvals import call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.states import ApprovalStatus, RiskLevel
 from byleave.store.approvals import NewApproval, close, own_approval
+from byleave.store.database import Transaction
 from byleave.store.ledger import Ledger
 from byleave.store.notices import CLAIM_SECONDS, FORGET_SECONDS, GATHER_SECONDS, Device, Notices
 from harness.records import Records, outside
@@ -42,8 +43,8 @@ async def _asked(records: Records, text: str = "x", *, user: str = "alice", seco
 
 
 async def _answered(records: Records, approval_id: str) -> None:
-    def work(transaction: object) -> None:
-        with Ledger(transaction, records.project.id) as ledger:  # type: ignore[arg-type] - the store's own
+    def work(transaction: Transaction) -> None:
+        with Ledger(transaction, records.project.id) as ledger:
             approval = own_approval(ledger.transaction, approval_id, "alice")
             close(ledger, approval, ApprovalStatus.REJECTED, waiting=[], decided_by="person:alice")
 
@@ -90,6 +91,7 @@ async def test_person_who_was_told_hears_of_further_questions_later_and_together
     records.clock.turn(AFTER)
     assert len(await notices.claim(AFTER, everybody=True)) == 1
     for name in ("second", "third"):
+        records.clock.turn(1)
         await _asked(records, name, seconds=10_000)
     other = await _asked(records, "bobs", user="bob")
     records.clock.turn(AFTER)

@@ -23,6 +23,7 @@ from harness.json_values import JsonObject
 from harness.push_service import PushService, push_service
 
 from .conftest import Faults, question, say, shot, sign_in_link
+from .test_lasting import serious
 from .test_rolling import press_until_it_counts
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("A-elsewhere")]
@@ -126,6 +127,7 @@ async def test_phone_that_scans_the_code_is_signed_in_and_answers_what_waits(
     assert drawn == "".join(dark)
     await expect(page.get_by_text("Notifications on the phone need https.")).to_be_visible()
     await shot(page, "phone-code")
+    assert await serious(page) == []
     await page.keyboard.press("Escape")
 
     phone = await there.new_page()
@@ -167,6 +169,7 @@ async def test_phone_is_notified_and_a_tap_leads_to_the_question(
     await page.get_by_role("button", name="Send a test").click()
     await expect(page.get_by_role("status").filter(has_text="sent.")).to_have_text("Chrome on Android: sent.")
     await shot(page, "phone-notifications")
+    assert await serious(page) == []
     assert (await pushing.message()).text["title"] == "Byleave: a test"
     await page.keyboard.press("Escape")
 
@@ -260,6 +263,7 @@ async def test_link_is_pasted_where_there_is_no_address_bar(browser: Browser, ho
     await page.goto(home.url)
     await page.get_by_label("Sign-in link").fill(await sign_in_link(home))
     await shot(page, "phone-signed-out")
+    assert await serious(page) == []
     await page.get_by_role("button", name="Sign in", exact=True).tap()
     await page.get_by_role("button", name="Sign in as").tap()
     await expect(page.get_by_label("Message", exact=True)).to_be_visible()

@@ -61,7 +61,7 @@ def notify(context: typer.Context, server: Server = None, as_json: AsJson = Fals
 
 @in_loop(app)
 async def test(server: Server = None, as_json: AsJson = False) -> None:  # noqa: PT028 - the name of the command
-    """Send a test to all your devices and the webhook, and say what became of it.
+    """Send a test everywhere, and say what became of it.
 
     \b
     Example:
@@ -79,7 +79,8 @@ async def test(server: Server = None, as_json: AsJson = False) -> None:  # noqa:
     failed = sum(not each.delivered for each in tried.outcomes)
     if failed:
         raise ByleaveError(
-            f"{failed} of {len(tried.outcomes)} could not be sent.", hint="docs/phone.md says what to look for"
+            f"{failed} of {len(tried.outcomes)} could not be sent.",
+            hint="see whether the server reaches the internet, and whether BYLEAVE_NOTIFY_URL is right",
         )
 
 

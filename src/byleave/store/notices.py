@@ -14,8 +14,8 @@ from byleave.protocol.wire import later, moment, new_id
 
 from .database import Database, Row, Transaction
 
-CLAIM_SECONDS = 300.0
-"""A claim that is not finished by then is free again. Longer than all tries to send take."""
+CLAIM_SECONDS = 60.0
+"""A claim that is not finished by then is free again: its server died. Longer than all tries to send take."""
 GATHER_SECONDS = 30.0
 """A user who was told hears of further questions no sooner than this, and of all at once."""
 FORGET_SECONDS = 3600.0

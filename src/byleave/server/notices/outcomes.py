@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from byleave.protocol.errors import ByleaveError
+from byleave.protocol.errors import RefusedError
 
 SECONDS = 10
 """Longest that one try takes."""
@@ -33,8 +33,8 @@ async def posted(session: aiohttp.ClientSession, url: str, headers: Mapping[str,
         ) as response:
             status = response.status
             response.close()
-    except ByleaveError as error:  # the resolver's
-        return Outcome(delivered=False, detail=error.message)
+    except RefusedError:  # by the resolver; its message would tell users where names of our network lead
+        return Outcome(delivered=False, detail="Its name leads to an address that is not contacted.")
     except TimeoutError:
         return Outcome(delivered=False, detail=f"No answer within {SECONDS} s.", again=True)
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from byleave.addresses import CheckedResolver, is_local_name, is_never_asked, is_public, system_number
-from byleave.protocol.errors import CallerError
 from byleave.protocol.notices import PushDeviceBody
 from byleave.server.auth.secret import push_seed
 from byleave.server.errors import WrongForm
@@ -81,8 +80,8 @@ class Push:
         message = {"title": notice.title, "body": notice.text, "path": notice.path}
         try:
             encrypted = self._encrypted(json.dumps(message).encode(), device)
-        except ValueError as error:
-            raise CallerError(f"The keys of the device {device.id!r} are damaged.") from error
+        except ValueError:
+            return Outcome(delivered=False, detail="Its keys are damaged.", gone=True)
         headers = {
             "Authorization": self._authorization(device.endpoint),
             "Content-Encoding": "aes128gcm",

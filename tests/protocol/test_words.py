@@ -389,11 +389,11 @@ def test_strictest_finding_decides() -> None:
     high = Finding(level=VerdictLevel.HIGH, reason="writes", rule="b")
     refuse = Finding(level=VerdictLevel.REFUSE, reason="Command not allowed: rm", rule="c", instead="ask the user")
     assert verdict_of([low, high]).level is VerdictLevel.HIGH
-    assert verdict_of([low, high]).risk_level == "HIGH"
+    assert verdict_of([low, high]).level.risk == "HIGH"
     refused = verdict_of([low, refuse, high])
     assert refused.refused
     assert refused.error_type is ErrorType.REFUSED
-    assert refused.risk_level == "HIGH"
+    assert refused.level.risk == "HIGH"
     assert refused.reasons == ["Command not allowed: rm", "writes", "reads"]
     assert refused.message == "Command not allowed: rm"
     assert refused.findings[0].instead == "ask the user"

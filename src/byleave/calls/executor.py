@@ -310,7 +310,8 @@ class ToolExecutor:
             mask = partial(mask_value, report.result)
             masked = await self.long_work.run(user_id, mask) if big else mask()
             result = plain_json(masked)
-            self.limits.add(user_id, result)
+            if self.limits.most_bytes:
+                self.limits.add(user_id, result)
         try:
             return await settle(
                 self._store,
@@ -413,7 +414,7 @@ def _new_execution(
 ) -> NewExecution:
     """The record of a judged call. Findings are kept whole for a question: who decides must see what they quote."""
     tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
-    risk_level = verdict.risk_level
+    risk_level = verdict.level.risk
     tool = TOOLS.get(tool_name)
     timeout = tool.timeout_seconds if tool else 0
     if params is None:
@@ -541,7 +542,7 @@ async def begin(
         lambda transaction: _begin(transaction, new, step, client_id, store.waits, limits),
         relaxed=isinstance(step, Clearance) and new.changes_nothing,
         heavy=len(new.true_params or "") > HEAVY_CHARACTERS,
-        ahead=[head_of(new.project_id), *([transitions.execution_of(new.id)] if new.repeatable else [])],
+        ahead=lambda: [head_of(new.project_id), *([transitions.execution_of(new.id)] if new.repeatable else [])],
     )
 
 
@@ -558,13 +559,11 @@ def _begin(
         return _same_call(known, new)
     if new.fence is not None:
         check_claim(transaction, new.run_id, new.fence)
-    if limits is not None:
-        limits.check_room(new)
+    # Before an answer that holds is looked for: it would use up a grant.
+    reason = None if limits is None else limits.admit(transaction, new, begins=not isinstance(step, Refusal))
+    if reason is not None:
+        step = Refusal(reason, ErrorType.REFUSED)
     with Ledger(transaction, new.project_id) as ledger:
-        # Before an answer that holds is looked for: it would use up a grant.
-        if limits is not None and not isinstance(step, Refusal):
-            reason = limits.refusal(transaction, new)
-            step = step if reason is None else Refusal(reason, ErrorType.REFUSED)
         if isinstance(step, Question) or (isinstance(step, Inspect) and step.unless_answered):
             step = standing_answer(ledger, new, {}) or step
         match step:
@@ -643,5 +642,5 @@ async def settle(
     return await store.database.write(
         work,
         heavy=len(result or "") > HEAVY_CHARACTERS,
-        ahead=[transitions.execution_of(execution_id, user_id), head_of(project_id)],
+        ahead=lambda: [transitions.execution_of(execution_id, user_id), head_of(project_id)],
     )

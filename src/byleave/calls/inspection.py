@@ -82,7 +82,7 @@ def question_for(
     return Question(
         description="\n".join(lines),
         tool_params=shown_params(tool_name, params, cover),
-        timeout_seconds=_seconds(verdict.risk_level, settings),
+        timeout_seconds=_seconds(verdict.level.risk, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
         runs_code=runs_code(call_of(tool_name, params, None, workspace)),
     )
@@ -115,7 +115,7 @@ def question_after_inspection(
     return Question(
         description="\n".join(lines),
         tool_params=shown_params(row.tool_name, params, cover),
-        timeout_seconds=_seconds(verdict.risk_level, settings),
+        timeout_seconds=_seconds(verdict.level.risk, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files) if files else None,
         replaced=replaced,
@@ -198,7 +198,7 @@ def _ask_after_inspection(
 ) -> ExecutionRow:
     question, verdict, digest = outcome.question, outcome.verdict, outcome.digest
     bound = question.inspection.bound if question.inspection else {}
-    risk, findings = verdict.risk_level, plain_json(verdict.findings)
+    risk, findings = verdict.level.risk, plain_json(verdict.findings)
     # Whoever looked is not the one that gets the signal, until it does.
     changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network, "client_id": None}
     if question.inspection is not None:

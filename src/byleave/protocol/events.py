@@ -4,8 +4,7 @@ A signal is for one client; all other events are for everyone who watches the pr
 and say so; `GET /my/tools/{tool_id}` returns them whole.
 """
 
-import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -284,31 +283,3 @@ FeedEvent = Annotated[
 
 # Built with the first event that is read: few processes read any.
 FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent, config={"defer_build": True})
-
-
-PREVIEW_CHARACTERS = 16 * 1024
-TEXT_CHARACTERS = 4 * 1024
-LIST_ITEMS = 50
-
-
-def preview(text: str | None) -> tuple[JsonObject | None, bool]:
-    """Return a result small enough for the feed, and True if anything was left out."""
-    if text is None:
-        return None, False
-    value = json.loads(text)
-    if len(text) <= PREVIEW_CHARACTERS:
-        return value, False
-    return _shorten(value), True
-
-
-def _shorten(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
-        half = TEXT_CHARACTERS // 2
-        return f"{value[:half]}\n… {len(value) - 2 * half} characters left out …\n{value[-half:]}"
-    if isinstance(value, dict):
-        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
-        return {key: _shorten(item) for key, item in items.items()}
-    if isinstance(value, list):
-        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
-        return [_shorten(item) for item in elements[:LIST_ITEMS]]
-    return value

@@ -5,6 +5,7 @@ the same identity the server lets in the newer one; two that count alike were co
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 GENERATION = "Byleave-Generation"
@@ -24,6 +25,7 @@ class Generation(NamedTuple):
         return f"{self.number}-{self.instance}"
 
     @classmethod
+    @lru_cache
     def parse(cls, text: str) -> Self | None:
         """Return the generation in a header; None if it has another form."""
         found = _FORM.fullmatch(text)

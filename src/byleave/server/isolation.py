@@ -30,9 +30,9 @@ from byleave.server.auth.tokens import HEADER, TOKEN_HINT, Principal
 from byleave.settings import ServerSettings
 
 from .bodies import JSON_HINT, BodyLimits, Headers, RequestBody, media_type
-from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
+from .errors import Misdirected, NoToken, Unauthenticated, WrongForm, WrongMediaType
 from .problems import problem_response
-from .proxies import TrustedProxies
+from .proxies import FORWARDED, TrustedProxies
 from .request_rates import RequestRates
 from .services import Services
 
@@ -152,6 +152,7 @@ class UserIsolationMiddleware:
     def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
         self._hosts = settings.hosts
+        self._public_url = settings.public_url
         self._bodies = BodyLimits(settings)
         self._rates = RequestRates(settings.user_requests_per_second, settings.user_request_burst)
         self._origins = Origins(settings.page_origins)
@@ -168,8 +169,13 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = self._proxies.see_through(scope, read_headers(scope["headers"]))
+            headers = read_headers(scope["headers"])
+            if not FORWARDED.isdisjoint(headers):
+                headers = self._proxies.see_through(scope, headers)
             host = self._check_host(headers)
+            if self._public_url == f"https://{host.lower()}":
+                # A tunnel or a proxy that is not believed ends https for us; nobody reaches this name without.
+                scope["scheme"] = "https"
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
                 return
@@ -216,7 +222,7 @@ class UserIsolationMiddleware:
             return await parts.verifier.verify(token.strip())
         cookies = cookies_in(headers.get(b"cookie", ""))
         if not cookies:
-            raise Unauthenticated(
+            raise NoToken(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
         check_same_origin(headers, scope["method"], host, scope["scheme"])

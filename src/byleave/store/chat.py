@@ -351,7 +351,9 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
 def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow, actor: str) -> SessionRow:
     """Insert a session that begins now, unless one with its id exists."""
     session = session._replace(created_at=transaction.now)
-    values = transaction.storable(session._asdict())
+    values = session._asdict()
+    if transaction.storable is not None:
+        values = transaction.storable(values)
     if transaction.execute(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values).rowcount:
         ledger.kept("sessions", values)
         ledger.audit("session_created", actor, session=session.id)

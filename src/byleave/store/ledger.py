@@ -323,7 +323,8 @@ class Ledger:
 
     def insert(self, table: str, values: Mapping[str, Any]) -> None:
         """Insert a row; the chain covers it."""
-        values = self.transaction.storable(values)
+        if (storable := self.transaction.storable) is not None:
+            values = storable(values)
         self.transaction.execute(_insert(table, tuple(values)), values)
         self._found[f"{table}/{values['id']}"] = dict(values)
         self.kept(table, values)
@@ -361,7 +362,8 @@ class Ledger:
             row = self.found(table, found)
         if any(row[column] != value for column, value in where.items()):
             return None
-        stored = self.transaction.storable(changes)
+        storable = self.transaction.storable
+        stored = changes if storable is None else storable(changes)
         values = {**stored, "id": row_id, **{f"was_{column}": value for column, value in where.items()}}
         self.transaction.change(_update(table, tuple(stored), tuple(where)), values)
         changed = self._found[name] = {**row, **stored}

@@ -16,7 +16,7 @@ from byleave.settings import ServerSettings
 from .approvals import Approvals
 from .audit import Audit
 from .chat import Chat
-from .database import Database, Transaction
+from .database import Database, OnCommit, Transaction
 from .executions import Executions
 from .grants import Grants
 from .ledger import Feed, adopt, reseal, seal_together, sealed_value, write_batch
@@ -30,7 +30,6 @@ from .sign_ins import SignIns
 from .sqlite import SqliteDatabase, begun, told_in_words
 from .transitions import Waits
 from .undos import Undos
-from .units import OnCommit
 
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase

@@ -28,7 +28,6 @@ from byleave.protocol.events import (
     ToolFinished,
     ToolQueued,
     ToolStarted,
-    preview,
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, NUMBER_DIGITS, Execution, ToolResponse
 from byleave.protocol.states import (
@@ -40,7 +39,7 @@ from byleave.protocol.states import (
     RiskLevel,
     RunState,
 )
-from byleave.protocol.wire import later
+from byleave.protocol.wire import JsonObject, later
 
 from .database import Hint, Lookup, Row, Transaction
 from .ledger import Ledger, inspected_params
@@ -196,6 +195,12 @@ LONGEST_NAP_SECONDS = 30.0
 """The sweeper sleeps no longer than this, so a deadline that is further off needs no hint."""
 RUNS_TOPIC = "runs"
 """Hint that a run may be claimed."""
+
+
+PREVIEW_CHARACTERS = 16 * 1024
+"""A longer result is shortened in the feed and in lists."""
+TEXT_CHARACTERS = 4 * 1024
+LIST_ITEMS = 50
 
 
 class Waits(NamedTuple):
@@ -663,3 +668,26 @@ def _wake_run(ledger: Ledger, run_id: str) -> None:
             RunChanged(timestamp=ledger.now, session_id=row["session_id"], run_id=run_id, state=RunState.READY)
         )
         ledger.transaction.hints.append(Hint(RUNS_TOPIC))
+
+
+def preview(text: str | None) -> tuple[JsonObject | None, bool]:
+    """Return a result small enough for the feed, and True if anything was left out."""
+    if text is None:
+        return None, False
+    value = json.loads(text)
+    if len(text) <= PREVIEW_CHARACTERS:
+        return value, False
+    return _shorten(value), True
+
+
+def _shorten(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
+        half = TEXT_CHARACTERS // 2
+        return f"{value[:half]}\n… {len(value) - 2 * half} characters left out …\n{value[-half:]}"
+    if isinstance(value, dict):
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
+        return {key: _shorten(item) for key, item in items.items()}
+    if isinstance(value, list):
+        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
+        return [_shorten(item) for item in elements[:LIST_ITEMS]]
+    return value

@@ -189,7 +189,7 @@ def test_content_that_gets_short_by_masking_is_shown_whole() -> None:
 
 
 def test_parameters_that_cannot_be_masked_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.gate.text.render.mask_value", lambda *_: "[masked:withheld]")
+    monkeypatch.setattr("byleave.gate.text.secrets.mask_value", lambda *_: "[masked:withheld]")
     assert shown_params("read_file", {"path": "a"}) == {"withheld": "[masked:withheld]"}
 
 

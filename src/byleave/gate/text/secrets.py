@@ -14,12 +14,15 @@ is bounded.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, cast
+
+from byleave.protocol.wire import JsonObject
 
 from .characters import whole_characters
 from .secret_formats import BY_FORM, KEYS, OPTION_NAME, PLACES, WORDS, Format
@@ -36,6 +39,11 @@ from .secret_names import (
 
 MASK_PREFIX = "[masked:"
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
+MAX_SHOWN_CONTENT = 16 * 1024
+_EDGE = MAX_SHOWN_CONTENT // 2
+_CONTEXT = 64 * 1024
+"""Characters around a shown piece that are searched for secrets which cross its edge."""
+_MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
@@ -207,6 +215,50 @@ def mask_arguments(args: list[str], cover: Cover = cover) -> list[str]:
         return _mask_command(args, cover)
     except Exception:  # noqa: BLE001 - the boundary: whatever went wrong, the raw arguments must not pass
         return [WITHHELD]
+
+
+def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:
+    """Mask parameters for the record, or with `cover_inert` for a question; shorten long content and say so."""
+    content = params.get("content")
+    if tool_name != "write_file" or not isinstance(content, str) or len(content) <= MAX_SHOWN_CONTENT:
+        return masked_params(tool_name, params, cover)
+    raw = content.encode("utf-8", "surrogatepass")
+    others = {key: value for key, value in params.items() if key != "content"}
+    return {
+        **shown_params(tool_name, others, cover),
+        "content": _shortened(content, cover),
+        "content_size": len(raw),
+        "content_sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def masked_params(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
+    """Mask parameters, each by its meaning."""
+    masked = mask_value(params, cover)
+    if not isinstance(masked, dict):
+        return {"withheld": masked}
+    shown = cast("JsonObject", masked)
+    if cover in (cover_inert, cover_key, cover_nothing) and isinstance(params.get("path"), str):
+        shown = {**shown, "path": whole_characters(params["path"])}  # never masked: it names the file
+    command, args = params.get("command"), params.get("args")
+    if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
+        # The command decides what an argument means: `-p` of one is a port, of another a password.
+        return {**shown, "args": mask_arguments([command, *args], cover)[1:]} if args else shown
+    return shown
+
+
+def _all_text(args: object) -> bool:
+    return isinstance(args, list) and all(isinstance(item, str) for item in cast("list[Any]", args))
+
+
+def _shortened(content: str, cover: Cover) -> str:
+    left_out = f"\n[… {len(content) - MAX_SHOWN_CONTENT} characters left out …]\n"
+    if len(content) <= _MASK_WHOLE:
+        masked = mask_text(content, cover)
+        return masked if len(masked) <= MAX_SHOWN_CONTENT else f"{masked[:_EDGE]}{left_out}{masked[-_EDGE:]}"
+    head = mask_text(content[: _EDGE + _CONTEXT], cover)[:_EDGE]
+    tail = mask_text(content[-_EDGE - _CONTEXT :], cover)[-_EDGE:]
+    return f"{head}{left_out}{tail}"
 
 
 def _mask(text: str, cover: Cover) -> str:

@@ -21,7 +21,6 @@ from byleave.gate import mask_text
 from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.chat import Cancelled
 from byleave.protocol.errors import ByleaveError, NotFound, RefusedError
-from byleave.protocol.events import PREVIEW_CHARACTERS, preview
 from byleave.protocol.executions import (
     BatchAck,
     Begun,
@@ -57,6 +56,7 @@ from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.store import STORAGE_ERRORS, ExecutionRow
 from byleave.store.executions import HistoryFilter, given_to_another
+from byleave.store.transitions import PREVIEW_CHARACTERS, preview
 
 router = APIRouter(route_class=StrictRoute, tags=["tools"])
 hot = APIRouter(route_class=HotRoute, tags=["tools"])

@@ -6,9 +6,9 @@ Both sides of a diff are masked texts; only digests are compared before anything
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints
 
-from .wire import Digest, Identifier, Timestamp, WireModel
+from .wire import Digest, Identifier, Timestamp, Whole, WireModel
 
 MAX_SHOWN_TEXT = 256 * 1024
 MAX_UNDO_FILES = 200
@@ -63,7 +63,7 @@ class UndoPlan(WireModel):
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """Digest of the plan; required to carry it out."""
     files: list[ShownChange] = Field(max_length=MAX_UNDO_FILES)
-    total_files: StrictInt = Field(ge=0)
+    total_files: Whole = Field(ge=0)
     """Larger than `files` if there are too many to show."""
     conflicts: list[ShownPath] = Field(default_factory=list[str], max_length=MAX_UNDO_FILES)
     """Files changed since the call; nothing can be undone while there are any."""

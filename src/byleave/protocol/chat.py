@@ -30,7 +30,9 @@ class ProjectList(WireModel):
 
 
 class MessageBody(WireModel):
-    content: str = Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)
+    content: str = Field(
+        min_length=1, max_length=MAX_MESSAGE_CHARACTERS, json_schema_extra={"pattern": r"^[^\u0000]*$"}
+    )
     session_id: Identifier | None = None
     """Omit to open a new session."""
     mode: AgentMode | None = None

@@ -24,7 +24,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from byleave.protocol.errors import NotFound, RefusedError
-from byleave.protocol.generation import GENERATION, Generation
+from byleave.protocol.generation import GENERATION, GENERATION_FORM, Generation
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 
@@ -34,6 +34,8 @@ from .isolation import SAFE_METHODS, Headers, check_no_page, check_same_origin, 
 from .services import Services
 
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+IDENTIFIER_SCHEMA: dict[str, Any] = {"pattern": f"^{IDENTIFIER.pattern}$"}
+"""For the OpenAPI document: the routes check it themselves, in words."""
 TAKES = "byleave_takes"
 NOTHING = Takes()
 CLIENT_KEY = "Byleave-Client-Key"
@@ -49,7 +51,7 @@ GENERATION_HEADER = {
     "in": "header",
     "required": False,
     "description": "The number of the client's start, and a random name of it: `7-` and 32 hexadecimal digits.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "pattern": f"^{GENERATION_FORM}$"},
 }
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])

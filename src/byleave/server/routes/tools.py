@@ -40,6 +40,7 @@ from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.tokens import Principal
 from byleave.server.dependencies import (
     IDENTIFIER,
+    IDENTIFIER_SCHEMA,
     Allow,
     Anyone,
     Executor,
@@ -79,6 +80,7 @@ CLIENT_HEADER = Header(
     alias="Byleave-Client",
     description="Which client reports: only the one that got the signal may, with a token it has opened its stream "
     "with. Needed where several clients share a token.",
+    json_schema_extra=IDENTIFIER_SCHEMA,
 )
 TRACEPARENT = {
     "name": "traceparent",
@@ -100,7 +102,12 @@ class HistoryQuery(WireModel):
     tool_name: str | None = Field(default=None, max_length=100, description="Only of this tool.")
     status: ExecutionStatus | None = Field(default=None, description="Only in this state.")
     risk_level: RiskLevel | None = Field(default=None, description="Only of this level.")
-    cursor: str | None = Field(default=None, max_length=100, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(
+        default=None,
+        max_length=100,
+        description="`next_cursor` of the page before.",
+        json_schema_extra={"pattern": f"^{CURSOR.pattern}$"},
+    )
     limit: int = Field(default=50, ge=1, le=200, description="How many on a page.")
 
 

@@ -20,7 +20,16 @@ from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import new_id
 from byleave.server.auth.tokens import Principal
-from byleave.server.dependencies import Allow, ChatOrApprove, Executor, Parts, Project, StrictRoute, takes
+from byleave.server.dependencies import (
+    IDENTIFIER_SCHEMA,
+    Allow,
+    ChatOrApprove,
+    Executor,
+    Parts,
+    Project,
+    StrictRoute,
+    takes,
+)
 from byleave.server.errors import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.problems import problems
 from byleave.server.services import Services
@@ -108,7 +117,11 @@ async def post_undo_report(
     request: Request,
     client: Annotated[
         str,
-        Header(alias="Byleave-Client", description="Which client reports; only the one that executed the call may."),
+        Header(
+            alias="Byleave-Client",
+            description="Which client reports; only the one that executed the call may.",
+            json_schema_extra=IDENTIFIER_SCHEMA,
+        ),
     ],
 ) -> Response:
     """The answer of the client that was asked (`tool.undo_request`). An undo that was carried out is recorded once,

@@ -1789,6 +1789,66 @@ export interface MessageList {
  */
 export interface Nothing {}
 /**
+ * Whether one way took a notice.
+ */
+export interface NoticeOutcome {
+  /**
+   * The device's name, or `webhook`.
+   */
+  to: string;
+  delivered: boolean;
+  /**
+   * Why it did not; null if it did.
+   */
+  detail: string | null;
+}
+/**
+ * What became of a test.
+ */
+export interface NoticeTest {
+  outcomes: NoticeOutcome[];
+}
+/**
+ * How a user is notified of questions that wait.
+ */
+export interface Notifications {
+  /**
+   * A question waits so long for an answer first.
+   */
+  after_seconds: number;
+  /**
+   * True if the operator set BYLEAVE_NOTIFY_URL.
+   */
+  webhook: boolean;
+  /**
+   * The key that a browser subscribes with (`applicationServerKey`).
+   */
+  push_key: string;
+  devices: PushDevice[];
+}
+/**
+ * A browser that is notified. Its address at the push service is told to nobody.
+ */
+export interface PushDevice {
+  id: string;
+  /**
+   * Browser and system, such as `Chrome on Android`.
+   */
+  name: string;
+  /**
+   * Host of its push service.
+   */
+  service: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  /**
+   * Last message that the push service took.
+   */
+  sent_at: string | null;
+}
+/**
  * Open an event stream. Its frames follow as notifications, under a number the editor chose.
  */
 export interface OpenFeed {
@@ -1806,6 +1866,17 @@ export interface OutputChunk {
    * Counts up from 0 for each execution; a repeated number is dropped.
    */
   sequence: number;
+}
+/**
+ * A one-time link that signs another device in, as an address it can open and as a QR code of that.
+ */
+export interface PhoneLink {
+  url: string;
+  /**
+   * Rows of the QR code from the top, `1` for dark and `0` for light, without the light border.
+   */
+  qr: string[];
+  expires_in_seconds: number;
 }
 /**
  * A client's declaration of its machine's rules.
@@ -1913,6 +1984,14 @@ export interface ProofBody {
    * Random, new for each request.
    */
   challenge: string;
+}
+/**
+ * A browser's push subscription, as the browser gave it.
+ */
+export interface PushDeviceBody {
+  endpoint: string;
+  p256dh: string;
+  auth: string;
 }
 /**
  * Calls in a client's queue: signalled, but not begun.

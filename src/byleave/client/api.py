@@ -98,8 +98,9 @@ from byleave.protocol.executions import (
 )
 from byleave.protocol.generation import GENERATION, Generation
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
+from byleave.protocol.notices import NoticeTest, Notifications, PushDevice
 from byleave.protocol.overview import PolicyDeclaration
-from byleave.protocol.sign_in import SignInLink
+from byleave.protocol.sign_in import PhoneLink, SignInLink
 from byleave.protocol.tools import ToolCatalogue
 
 from .identity import TOKEN_HINT
@@ -352,6 +353,21 @@ class ServerApi:
     async def sign_in_link(self) -> SignInLink:
         """Return a one-time link that signs a browser in."""
         return await self._post("/my/signin", None, SignInLink)
+
+    async def phone_link(self) -> PhoneLink:
+        """Return a one-time link that signs another device in, with its QR code."""
+        return await self._post("/my/signin/phone", None, PhoneLink)
+
+    # Notifications
+
+    async def notices(self) -> Notifications:
+        return await self._get("/my/notices", Notifications)
+
+    async def test_notices(self) -> NoticeTest:
+        return await self._post("/my/notices/test", None, NoticeTest)
+
+    async def remove_device(self, device_id: str) -> PushDevice:
+        return await self._post(f"/my/notices/devices/{quote(device_id, safe='')}/remove", None, PushDevice)
 
     # Projects and chat
 

@@ -20,6 +20,7 @@ SAMPLES: JsonObject = {
     "ApproveBody": {"decision": "approved", "scope": "class", "terms": {"rule": {"tool": "write_file"}}},
     "RejectBody": {"reason": "no"},
     "ConfirmBody": {"decision": "approved"},
+    "EditBody": {"digest": DIGEST, "content": "x", "timeout": 1},
     "CompletedReport": {"status": "completed", "result": {}, "duration_ms": 1},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},

@@ -10,6 +10,9 @@ import type {
   CheckAnswer,
   CheckBody,
   DecisionAnswer,
+  EditAnswer,
+  EditableCall,
+  EditBody,
   Execution,
   ExecutionPage,
   FileOffers,
@@ -158,6 +161,13 @@ export class Api {
   /** `reveal`: also what is masked in the question. */
   whole = (approval: string, reveal = false) =>
     insist(() => this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`, reveal ? { reveal } : {}));
+  editable = (approval: string, reveal: boolean) =>
+    insist(() =>
+      this.#get<EditableCall>(`/my/approvals/${encodeURIComponent(approval)}/editable`, reveal ? { reveal } : {}),
+    );
+  /** Asked twice it would meet the question it has withdrawn itself. */
+  edit = (project: string, approval: string, body: EditBody) =>
+    this.#ask<EditAnswer>("POST", inProject(project, `approvals/${encodeURIComponent(approval)}/edit`), body);
   change = (approval: string) => this.#get<WriteChange>(`/my/approvals/${encodeURIComponent(approval)}/change`);
 
   history = (query: HistoryQuery) => this.#get<ExecutionPage>("/my/tools/history", query);

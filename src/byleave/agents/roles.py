@@ -25,6 +25,8 @@ from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
 from byleave.settings import ServerSettings
 from byleave.store import RunRow, Store
 
+from .slots import ModelSlots
+
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
@@ -227,7 +229,7 @@ class Roster:
         self._model = settings.model if model is None else model
         self._model_name = self._model if isinstance(self._model, str) else self._model.model_name
         # Only model requests take a slot; all agents share them.
-        self._slots = asyncio.Semaphore(model_calls_at_once)
+        self._slots = ModelSlots(model_calls_at_once)
         self._models: dict[str, Model] = {}
         """By role."""
         self._chosen: dict[str, Model] = {}

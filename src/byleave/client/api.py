@@ -34,6 +34,9 @@ from byleave.protocol.approvals import (
     ApproveBody,
     ConfirmBody,
     DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
     Inspection,
     RejectBody,
     WholeCall,
@@ -419,6 +422,15 @@ class ServerApi:
     async def change(self, approval_id: str) -> WriteChange:
         """Return the effect of a pending write on its file."""
         return await self._get(f"/my/approvals/{_part(approval_id)}/change", WriteChange)
+
+    async def editable(self, approval_id: str, *, reveal: bool = False) -> EditableCall:
+        """Return what may be changed in a pending call."""
+        query = {"reveal": "true"} if reveal else None
+        return await self._get(f"/my/approvals/{_part(approval_id)}/editable", EditableCall, query)
+
+    async def edit(self, project_id: str, approval_id: str, body: EditBody) -> EditAnswer:
+        path = f"{_project(project_id)}/approvals/{_part(approval_id)}/edit"
+        return await self._post(path, body, EditAnswer)
 
     # Grants
 

@@ -63,6 +63,7 @@ UNIONS: dict[str, tuple[Any, JsonSchemaMode]] = {
 RECEIVED: frozenset[type[WireModel]] = frozenset(
     {
         approvals.ApproveBody,
+        approvals.EditBody,
         approvals.ConfirmBody,
         approvals.RejectBody,
         changes.ShownChange,

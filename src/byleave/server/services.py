@@ -18,6 +18,7 @@ from byleave import telemetry
 from byleave.agents.worker import RunWorker
 from byleave.bus import Bus, MemoryBus, WakeUps
 from byleave.calls.approvals import ApprovalManager
+from byleave.calls.edits import Edits
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import Machines, Presence
 from byleave.calls.neighbours import Neighbours
@@ -84,6 +85,7 @@ class Services:
     """Wake-ups of other servers; None for a server that has the record for itself."""
     executor: ToolExecutor
     approvals: ApprovalManager
+    edits: Edits
     streams: StreamManager
     verifier: TokenVerifier
     sign_in: SignIn
@@ -221,6 +223,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         wake_ups=wake_ups,
         executor=executor,
         approvals=ApprovalManager(store, bus, presence, executor.long_work),
+        edits=Edits(executor, store, bus, presence),
         streams=streams,
         verifier=verifier,
         sign_in=SignIn(store, link_key(settings)),

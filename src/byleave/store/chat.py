@@ -8,6 +8,7 @@ another message it is a conflict, and nothing is stored.
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import accumulate
 from uuid import UUID
 
 from byleave.protocol.chat import CHAT_AGENT
@@ -77,6 +78,8 @@ TITLE_CHARACTERS = 80
 MOST_OWNERS = 10_000
 MOST_SESSIONS = 1000
 """Most sessions cached: enough for the active ones, not for those that wait."""
+PAGE_CHARACTERS = 2 * 1024 * 1024
+"""A page of messages ends before it has more, but for a first message."""
 BEYOND = 2**63 - 1
 """A position no message has."""
 
@@ -216,20 +219,27 @@ class Chat:
         self, user_id: str, session_id: str, limit: int, before: str | None = None
     ) -> tuple[list[MessageRow], bool]:
         """Return a session's newest messages (`before`: those before that one), oldest first, and True if there are
-        older ones. Ordered by position, whatever their clocks say."""
+        older ones. Long messages make a page with fewer. Ordered by position, whatever their clocks say."""
 
         def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
             load_session(transaction, session_id, user_id)
+            place = {
+                "session_id": session_id,
+                "before": BEYOND if before is None else _position(transaction, session_id, before),
+            }
+            sizes = transaction.execute(
+                "SELECT position, length(content) AS size FROM messages WHERE session_id = :session_id "
+                "AND position < :before ORDER BY position DESC LIMIT :limit",
+                {**place, "limit": limit + 1},
+            ).fetchall()
+            ends = accumulate(row["size"] for row in sizes[:limit])
+            fit = max(1, sum(end <= PAGE_CHARACTERS for end in ends))
             rows = transaction.execute(
                 f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608 - column names are ours
                 "AND position < :before ORDER BY position DESC LIMIT :limit",
-                {
-                    "session_id": session_id,
-                    "before": BEYOND if before is None else _position(transaction, session_id, before),
-                    "limit": limit + 1,
-                },
+                {**place, "limit": fit},
             ).fetchall()
-            return [message_row(row) for row in reversed(rows[:limit])], len(rows) > limit
+            return [message_row(row) for row in reversed(rows)], len(sizes) > len(rows)
 
         return await self._database.read(work)
 

@@ -189,7 +189,8 @@ CREATE TABLE approvals (
     suggestions TEXT,  -- rules an answer could save
     unseen TEXT,  -- changes it named that nobody had seen; null where no code of the workspace would run
     grant_id VARCHAR(64),  -- saved with the answer, or what answered
-    decided_from VARCHAR(10)  -- where a person answered
+    decided_from VARCHAR(10),  -- where a person answered
+    edit TEXT  -- set if a person changed the call: who, and what the agent asked for
 );
 CREATE INDEX ix_approvals_pending ON approvals (user_id, created_at) WHERE status = 'pending';
 CREATE INDEX ix_approvals_deadline ON approvals (deadline) WHERE status = 'pending';
@@ -244,7 +245,9 @@ CREATE TABLE tool_executions (
     created_at VARCHAR(24) NOT NULL,
     approved_at VARCHAR(24),
     started_at VARCHAR(24),
-    completed_at VARCHAR(24)
+    completed_at VARCHAR(24),
+    edit TEXT,  -- set if a person changed the call: who, and what the agent asked for, secrets masked
+    asked_params TEXT  -- what the agent asked for, if a person changed it; dropped when the execution ends
 );
 CREATE INDEX ix_tool_executions_project ON tool_executions (project_id, id);
 CREATE INDEX ix_tool_executions_user ON tool_executions (user_id, created_at, id);
@@ -282,6 +285,7 @@ CREATE TABLE grants (
 );
 CREATE INDEX ix_grants_user ON grants (user_id, created_at);
 CREATE INDEX ix_grants_session ON grants (session_id) WHERE revoked_at IS NULL;
+CREATE INDEX ix_grants_project ON grants (project_id) WHERE revoked_at IS NULL AND scope = 'project';
 
 -- The rules a machine's owner wrote, as its client declared them last.
 CREATE TABLE machines (

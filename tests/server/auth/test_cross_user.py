@@ -22,6 +22,7 @@ BODIES: JsonObject = {
     "ApproveBody": {"decision": "approved"},
     "RejectBody": {},
     "ConfirmBody": {"decision": "approved"},
+    "EditBody": {"digest": "0" * 64, "content": "x"},
     "ResultReport": {"status": "completed", "result": {}},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},

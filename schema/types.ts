@@ -187,7 +187,8 @@ export interface ApprovalRequest {
    */
   network: boolean;
   /**
-   * Description of the call, made from the stored parameters, safe to print.
+   * The call on the first line; each further line is a note to be shown before an answer. Made from the stored
+   * parameters, safe to print. Reasons are in `findings`, files in `inspection`.
    */
   description: string;
   /**
@@ -360,6 +361,10 @@ export interface SeenFile {
   sha256: string;
   size?: number | null;
   modified_at?: string | null;
+  /**
+   * Time at which an agent last wrote it; set by the server, whatever a client sends.
+   */
+  written_at?: string | null;
   /**
    * Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets.
    */
@@ -1973,9 +1978,13 @@ export interface ShownChange {
    */
   after?: string | null;
   /**
-   * Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link).
+   * What to know beside the texts: a further change (a mode, a link), or what a write does not show and why.
    */
   note?: string | null;
+  /**
+   * Reason an undo shows no text (too large, binary, may hold secrets), or no difference in it.
+   */
+  unshown?: string | null;
 }
 /**
  * A one-time link that signs a browser in.

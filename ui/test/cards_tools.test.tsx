@@ -80,15 +80,17 @@ describe("a tool call", () => {
         (line) => `${line.className}|${line.textContent}`,
       );
     const denied = { status: "rejected", errorType: "rejected" } as const;
-    expect(lines({ ...denied, error: "Rejected by the user." })).toEqual([]);
-    expect(lines({ ...denied, error: "Rejected by the user: use tabs." })).toEqual(["card-hint|Reason: use tabs."]);
-    expect(lines({ ...denied, error: "Otherwise." })).toEqual(["card-hint|Otherwise."]);
+    const error = "Rejected by the user: use tabs.";
+    const bob = { ...denied, deniedBy: "person:bob", error };
+    expect(lines(bob)).toEqual([]);
+    expect(lines({ ...bob, deniedFor: "use tabs" })).toEqual(["card-hint|Reason: use tabs"]);
+    // By whom is not known: the error is all there is.
+    expect(lines({ ...denied, error })).toEqual([`|${error}`]);
     const failed = { status: "failed", errorType: "tool_error" } as const;
     expect(lines({ ...failed, error: "There is no 'x'.\nhint: List the directory." })).toEqual([
       "|There is no 'x'.",
       "card-hint|List the directory.",
     ]);
-    expect(lines({ ...failed, error: "Rejected by the user." })).toEqual(["|Rejected by the user."]);
   });
   it("names the unit of a time limit, and leaves out what nobody gave", () => {
     const parameters = (toolName: string, params: Record<string, unknown>) => {

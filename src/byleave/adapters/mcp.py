@@ -202,7 +202,8 @@ class Progress:
     async def handle(self, event: FeedEvent) -> None:
         match event:
             case ApprovalRequested():
-                await self.set_state(f"{WAITING} {event.description}")
+                reasons = [finding.reason for finding in event.findings]
+                await self.set_state("\n".join([f"{WAITING} {event.description}", *reasons]))
             case ApprovalDecided(status=ApprovalStatus.APPROVED):
                 await self.set_state(RUNNING)
             case ToolOutput():

@@ -69,9 +69,10 @@ export function DiffView({ change, named = false, host, approvalId }: DiffViewPr
         )}
       </header>
       {change.note && <p className="card-told">{visible(change.note)}</p>}
+      {change.unshown && <p className="card-told">{visible(change.unshown)}</p>}
       {found?.note && <p className="card-told">{found.note}</p>}
       {found && <Rows found={found} split={split && twoSided && !narrow} path={visible(change.path)} />}
-      {!found && !change.note && <p className="card-told">There is no text to show.</p>}
+      {!found && !change.note && !change.unshown && <p className="card-told">There is no text to show.</p>}
     </section>
   );
 }

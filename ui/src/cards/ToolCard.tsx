@@ -100,8 +100,11 @@ function Running({ at, now }: { at: number; now: () => number }) {
 }
 
 function Trouble({ call, error }: { call: ToolCall; error: string }) {
-  const denied = call.status === "rejected";
-  const { what, hint } = saidOf(error, denied);
+  // That a person denied it, and who, is said by how the call stands: only the reason is left.
+  const denied = call.status === "rejected" && call.deniedBy !== null;
+  const said = saidOf(error);
+  const what = denied ? call.deniedFor && `Reason: ${call.deniedFor}` : said.what;
+  const hint = denied ? null : said.hint;
   const todo = advice(call.errorType);
   if (!what && !hint && !todo) return null;
   return (

@@ -143,10 +143,16 @@ function decided(state: AppState, event: ApprovalDecided): AppState {
 }
 
 /** A call that was allowed is on its way; one that was denied knows by whom. */
-function answered(entries: Entry[], id: string, { status, decided_by, decided_from }: ApprovalDecided): Entry[] {
+function answered(entries: Entry[], id: string, event: ApprovalDecided): Entry[] {
+  const { status, decided_by, decided_from, reason } = event;
   if (status === "approved") return list.advance(entries, id, "executing");
   if (status !== "rejected") return entries;
-  return list.changeTool(entries, id, (call) => ({ ...call, deniedBy: decided_by, deniedFrom: decided_from }));
+  return list.changeTool(entries, id, (call) => ({
+    ...call,
+    deniedBy: decided_by,
+    deniedFrom: decided_from,
+    deniedFor: reason,
+  }));
 }
 
 /** A question that was answered leaves those that wait; its card stays, and says how. */

@@ -112,17 +112,11 @@ export function advice(errorType: ErrorType | null): string | null {
 }
 
 const HINT = "\nhint: ";
-const DENIED = /^Rejected by the user(?:: |\.$)/;
 
-/** An error in its two parts, what happened and what to do. Of a denial only the reason is left: that it was denied, and
- * by whom, is said by how the call stands. */
-export function saidOf(error: string, denied: boolean): { what: string; hint: string | null } {
+/** An error in its two parts: what happened and what to do. */
+export function saidOf(error: string): { what: string; hint: string | null } {
   const at = error.lastIndexOf(HINT);
-  const what = at < 0 ? error : error.slice(0, at);
-  const hint = at < 0 ? null : error.slice(at + HINT.length);
-  if (!denied || !DENIED.test(what)) return { what, hint };
-  const reason = what.replace(DENIED, "");
-  return { what: reason && `Reason: ${reason}`, hint };
+  return at < 0 ? { what: error, hint: null } : { what: error.slice(0, at), hint: error.slice(at + HINT.length) };
 }
 
 /** Who or what let a call run; nothing for what is LOW, which nobody is asked about. */

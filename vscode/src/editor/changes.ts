@@ -222,9 +222,7 @@ function few(lines: readonly string[], most: number, unlisted = 0): string[] {
 
 /** What becomes of one path. */
 function becomes({ kind, note, path }: UndoPlan["files"][number]): string {
-  // Why a text is not shown says nothing here, where none is.
-  const more = (note ?? "").split("; ").filter((part) => part !== "" && !/^(not shown: |it differs only )/.test(part));
-  const also = more.length === 0 ? "" : ` (${oneLine(more.join("; "))})`;
+  const also = note ? ` (${oneLine(note)})` : "";
   if (kind === "change") return `${oneLine(path)} will be changed back to what it was before${also}.`;
   const what = kind === "delete" ? "deleted: the agent created it" : "restored: the agent deleted it";
   return `${oneLine(path)}${also} will be ${what}.`;

@@ -264,7 +264,7 @@ export class LiveProject {
 /** A call that ended late, for a person: the error's hint is for the agent, down to the names of its parameters. */
 function lateWords(error: string, type: "approval_timeout" | "execution_timeout"): string {
   if (type === "approval_timeout") return UNANSWERED;
-  return `${shortened(oneLine(saidOf(error, false).what), 200)} ${IN_CHAT}`;
+  return `${shortened(oneLine(saidOf(error).what), 200)} ${IN_CHAT}`;
 }
 
 /** The person is back at this window: worth trying at once. */

@@ -207,7 +207,7 @@ describe("undoing", () => {
     ["one that it changed", { kind: "change" }, "x.md will be changed back to what it was before."],
     [
       "one that is not shown",
-      { kind: "change", note: "mode 755 becomes 644; not shown: it may hold secrets" },
+      { kind: "change", note: "mode 755 becomes 644", unshown: "not shown: it may hold secrets" },
       "x.md will be changed back to what it was before (mode 755 becomes 644).",
     ],
     [
@@ -222,7 +222,7 @@ describe("undoing", () => {
     ],
     [
       "what differs in secrets alone",
-      { kind: "change", note: "it differs only in what is masked here" },
+      { kind: "change", unshown: "it differs only in what is masked here" },
       "x.md will be changed back to what it was before.",
     ],
   ])("says of %s in words what becomes of it", async (_, change, words) => {

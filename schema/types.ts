@@ -1815,6 +1815,9 @@ export interface Run {
   agent: string;
   state: RunState;
   mode: AgentMode2;
+  /**
+   * Why it failed; null if it did not, or a person stopped it.
+   */
   error: string | null;
   /**
    * ISO 8601, UTC, milliseconds

@@ -260,7 +260,7 @@ async def test_reason_of_a_denial_is_told_with_its_call() -> None:
     [
         ("rejected", "rejected", "Rejected by the user: use npm ci", "denied: use npm ci"),
         ("timeout", "approval_timeout", "Approval timeout", "expired without an answer"),
-        ("failed", "cancelled", "It was called off.", "stopped by you"),
+        ("failed", "cancelled", "It was stopped while it ran; what it did until then stays.", "stopped by you"),
         ("failed", "refused", "Command not allowed: rm", "refused: Command not allowed: rm"),
         ("failed", "tool_error", "There is no 'a'.", "failed: There is no 'a'."),
     ],

@@ -70,9 +70,7 @@ describe("a tool call", () => {
     expect(words("person:bob")).toContain("deniedby bob");
     expect(words(null)).toMatch(/denied$/);
     const there = call({ ...denied, deniedBy: "person:bob", deniedFrom: "program" });
-    expect(open({ call: there }).container.textContent).toContain(
-      "by bob, in a terminal, an editor or another program",
-    );
+    expect(open({ call: there }).container.textContent).toContain("by bob, in a terminal or editor");
   });
   it("says of a denial only the reason, and of a failure what to do on its own line", () => {
     const lines = (more: Parameters<typeof call>[0]) =>
@@ -85,7 +83,7 @@ describe("a tool call", () => {
     expect(lines(bob)).toEqual([]);
     expect(lines({ ...bob, deniedFor: "use tabs" })).toEqual(["card-hint|Reason: use tabs"]);
     // By whom is not known: the error is all there is.
-    expect(lines({ ...denied, error })).toEqual([`|${error}`]);
+    expect(lines({ ...denied, error })).toEqual([`card-hint|${error}`]);
     const failed = { status: "failed", errorType: "tool_error" } as const;
     expect(lines({ ...failed, error: "There is no 'x'.\nhint: List the directory." })).toEqual([
       "|There is no 'x'.",
@@ -134,10 +132,12 @@ describe("a tool call", () => {
         toolName: "execute_command",
         status: "failed",
         errorType: "cancelled",
-        error: "It was called off.",
+        error: "It was stopped while it ran; what it did until then stays.",
         result: { success: false, stdout: "before the stop\n", exit_code: null },
       }),
     });
+    expect(container.querySelector(".card-state")?.className).toBe("card-state");
+    expect(container.querySelector("[data-status=failed]")).toBeNull();
     toggle(container);
     expect(container.textContent).toContain("before the stop");
   });

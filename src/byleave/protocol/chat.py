@@ -86,6 +86,7 @@ class Run(WireModel):
     state: RunState
     mode: AgentMode
     error: str | None
+    """Why it failed; null if it did not, or a person stopped it."""
     created_at: Timestamp
     updated_at: Timestamp
 

@@ -128,7 +128,7 @@ function Reasons({ row }: { row: Record_ }) {
   if (others.length === 0 && first !== undefined && row.error !== null && first === saidOf(row.error).what) return null;
   return (
     <section className="page-section">
-      <h2>Why {row.risk_level}</h2>
+      <h2>Why {row.risk_level.toLowerCase()} risk</h2>
       <ul className="page-reasons">
         {row.reasons.map((reason) => (
           <li key={reason}>

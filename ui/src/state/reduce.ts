@@ -196,7 +196,7 @@ function withRuns(state: AppState, { sessionId, runs, asked }: Extract<Action, {
   const open = runs.findLast((run) => !over(run))?.run_id ?? null;
   if (!newer && next.runId !== open) next = { ...next, runId: open };
   const last = runs[0];
-  if (last?.state !== "failed" || last.error === null) return next;
+  if (last?.state !== "failed") return next;
   const at = Date.parse(last.updated_at);
   const later = next.entries.some((entry) => entry.kind === "message" && !entry.pending && entry.at > at);
   return later ? next : { ...next, entries: endedBadly(next.entries, last.run_id, last.error, at) };

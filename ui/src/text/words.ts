@@ -90,7 +90,6 @@ const ADVICE: Partial<Record<ErrorType, string>> = {
   no_client: "Start byleave connect in the workspace, then ask the agent to try again.",
   drifted: "Nothing ran. The files changed after you approved; the agent has to ask again.",
   interrupted: "Check whether it took effect before you try again.",
-  execution_timeout: "It was stopped. Its output until then is below.",
 };
 
 /** How a call stands, with how long it took where it ran. */
@@ -139,7 +138,7 @@ export function deniedBy(actor: string | null, userId: string | null, from: Answ
 
 /** Where a person answered. */
 export function answeredIn(from: AnsweredFrom): string {
-  return from === "page" ? "in a browser" : "in a terminal, an editor or another program";
+  return from === "page" ? "in a browser" : "in a terminal or editor";
 }
 
 /** A person's name out of `person:alice` or `user:alice`; "you" for oneself. */

@@ -183,10 +183,10 @@ async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, reque
     asked = await answer(terminal, request_event(), "y")
     assert asked == Answer(allow=True)
     seen = CODES.sub("", terminal.look())
-    for part in ("Write a.txt", "medium risk · no network", "why: Writes a text file.", "expires in 5:00"):
+    for part in ("Write a.txt", "medium risk", "why: Writes a text file.", "expires in 5:00"):
         assert part in seen
     await answer(terminal, request_event(network=True, agent_id=None), "y")
-    assert "medium risk · network" in CODES.sub("", terminal.look())
+    assert "medium risk · uses the network" in CODES.sub("", terminal.look())
 
 
 @pytest.mark.parametrize(("typed", "reason"), [("\n", None), ("not here\n", "not here")])

@@ -82,7 +82,9 @@ def _creates(event: ApprovalRequested, change: WriteChange | None) -> bool:
 
 
 def _facts(event: ApprovalRequested, *, creates: bool) -> Text:
-    facts = ["network" if event.network else "no network"]
+    facts = ["uses the network"] if event.network else []
+    if event.tool_name == "execute_command" and not event.network:
+        facts.append("no network")  # only of a command is that news
     timeout = event.tool_params.get("timeout")
     if isinstance(timeout, int | float):
         facts.append(f"up to {span(timeout)}")
@@ -100,7 +102,7 @@ def _facts(event: ApprovalRequested, *, creates: bool) -> Text:
     if event.calls > 1:
         facts.append(f"{event.calls} identical calls")
     risk = event.risk_level
-    return Text.assemble("  ", (f"{risk.value.lower()} risk", RISK_STYLE[risk]), f" · {' · '.join(facts)}")
+    return Text.assemble("  ", (f"{risk.value.lower()} risk", RISK_STYLE[risk]), *(f" · {fact}" for fact in facts))
 
 
 def _named(name: str, text: str, most: int) -> Iterator[Text]:

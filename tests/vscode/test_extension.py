@@ -167,13 +167,13 @@ async def test_many_questions_are_told_in_one_notification_at_a_time(desk: Desk)
     window = desk.window
     await window.command("View: Show Explorer")
     calls = [await desk.call("python3", "-c", f"print({number})") for number in range(4)]
-    await expect(window.status).to_have_text("Byleave: 4 waiting")
+    await expect(window.status).to_have_text("Byleave: 4 to review")
     asks = window.page.locator(".notification-toast", has_text="Byleave")
     await expect(asks).to_have_count(1)
-    await expect(asks).to_contain_text("Byleave asks (HIGH)")
+    await expect(asks).to_contain_text("the agent wants to run")
     await asks.hover()
     await asks.locator(".codicon-notifications-clear").click()
-    await expect(asks).to_contain_text("4 questions wait for your answer, 4 of them HIGH.")
+    await expect(asks).to_contain_text("4 to review, 4 of them high risk.")
     await expect(asks).to_have_count(1)
     await window.shot("f-many")
     for tool_id in calls:
@@ -197,7 +197,7 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     notes.write_text("# Notes\n\nbuy bread\n")
     await desk.begin()
     await desk.window.say("write notes.md: buy milk")
-    await expect(desk.window.status).to_have_text("Byleave: 1 waiting")
+    await expect(desk.window.status).to_have_text("Byleave: 1 to review")
     await desk.question.get_by_role("button", name="Open diff").click()
     viewer = desk.window.page.locator(".monaco-diff-editor")
     await expect(viewer.locator(".editor.original")).to_contain_text("bread")
@@ -320,10 +320,10 @@ async def test_a_question_is_told_while_the_chat_is_hidden_and_a_late_command_is
     window = desk.window
     await window.command("View: Show Explorer")
     tool_id = await desk.call("python3", "-c", "import time; time.sleep(60)", timeout=1)
-    toast = window.toast("Byleave asks (HIGH)")
+    toast = window.toast("the agent wants to run python3")
     await expect(toast).to_be_visible()
     await window.shot("6-notification")
-    await toast.get_by_role("button", name="Allow…").click()
+    await toast.get_by_role("button", name="Allow once…").click()
     await expect(window.dialog).to_contain_text("time.sleep(60)")
     # Enter must never allow: the button that has the focus is another.
     await expect(window.dialog.get_by_role("button", name="Deny")).to_be_focused()

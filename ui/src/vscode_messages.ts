@@ -30,4 +30,6 @@ export type ToChat =
   | { type: "feed-open"; id: number }
   | { type: "feed-frame"; id: number; frame: Frame }
   | { type: "feed-closed"; id: number; status: number }
-  | { type: "show-waiting" };
+  | { type: "show-waiting" }
+  /** The questions whose difference is open in the editor. */
+  | { type: "open-diffs"; approvalIds: string[] };

@@ -99,6 +99,19 @@ describe("the host in the editor", () => {
     expect(kept.state).toEqual({ draft: "hello", diff: "split" });
   });
 
+  test("knows which differences are open in the editor", () => {
+    const { host, hear } = made();
+    const listener = vi.fn();
+    const stop = host.shownOutside.subscribe(listener);
+    expect(host.shownOutside.has("q")).toBe(false);
+    hear({ type: "open-diffs", approvalIds: ["q"] });
+    expect(host.shownOutside.has("q")).toBe(true);
+    expect(listener).toHaveBeenCalledTimes(1);
+    stop();
+    hear({ type: "open-diffs", approvalIds: [] });
+    expect([host.shownOutside.has("q"), listener.mock.calls.length]).toEqual([false, 1]);
+  });
+
   test("leaves files, differences and signing out to the extension", async () => {
     const { host, posted } = made();
     host.waiting();

@@ -111,6 +111,8 @@ export interface Facts {
   /** What is weaker than it should be. */
   readonly warnings: readonly string[];
   readonly executes: boolean;
+  /** Another client works in the folder. */
+  readonly elsewhere: boolean;
 }
 
 export function statusOf(standing: Standing, facts: Facts): Shown {
@@ -126,8 +128,12 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
   if (!facts.up)
     return shown("$(sync~spin) Byleave: reconnecting", "The connection was lost. It is tried again by itself.");
   if (facts.waiting > 0) {
-    const many = facts.waiting === 1 ? "1 question waits" : `${facts.waiting} questions wait`;
-    return { text: `$(bell-dot) Byleave: ${facts.waiting} waiting`, tooltip: `${many} for your answer.`, alarm: true };
+    const many = `${facts.waiting} to review`;
+    return {
+      text: `$(bell-dot) Byleave: ${many}`,
+      tooltip: "Nothing runs without your approval.",
+      alarm: true,
+    };
   }
   if (!facts.trusted) {
     return shown(
@@ -140,6 +146,12 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
       "$(warning) Byleave: not executing",
       "Connected, but nothing can be executed here. Run Byleave: Show the Log to see why, and Byleave: Connect This Folder to try again.",
     );
+  if (facts.elsewhere) {
+    return shown(
+      "$(check) Byleave",
+      `Connected. Another Byleave client, such as byleave up, works in ${standing.folder}: calls run there. When it stops, this editor takes over.`,
+    );
+  }
   if (facts.isolation === "none") {
     return shown(
       "$(unlock) Byleave: not isolated",

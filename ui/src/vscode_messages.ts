@@ -12,7 +12,10 @@ export interface Action {
 /** Where the extension stands: a project to show, or why there is none and what to do. */
 export type Place =
   | { state: "ready"; projectId: string }
-  | { state: "away"; title: string; text: string; busy: boolean; actions: Action[] };
+  | { state: "away"; picture: Picture; title: string; text: string; busy: boolean; actions: Action[] };
+
+/** What a screen without a chat is about. */
+export type Picture = "folder" | "key" | "plug" | "server" | "shield" | "wrench";
 
 export type FromChat =
   | { type: "hello" }

@@ -139,6 +139,7 @@ describe("the sidebar", () => {
       type: "place",
       place: {
         state: "away",
+        picture: "key",
         title: "Sign in to Byleave",
         text: "Paste a token.\nOr start a server.",
         busy: false,
@@ -156,7 +157,10 @@ describe("the sidebar", () => {
       { type: "command", command: "byleave.signIn" },
       { type: "command", command: "byleave.startServer" },
     ]);
-    hear({ type: "place", place: { state: "away", title: "Connecting…", text: "", busy: true, actions: [] } });
+    hear({
+      type: "place",
+      place: { state: "away", picture: "plug", title: "Connecting…", text: "", busy: true, actions: [] },
+    });
     expect(screen.queryByRole("button")).toBeNull();
   });
 

@@ -72,7 +72,7 @@ export function DiffView({ change, named = false, host, approvalId }: DiffViewPr
       {change.note && <p className="card-told">{visible(change.note)}</p>}
       {change.unshown && <p className="card-told">{visible(change.unshown)}</p>}
       {found?.note && <p className="card-told">{found.note}</p>}
-      {outside && <p className="card-told">The difference is open in the editor.</p>}
+      {outside && <p className="card-aside">The difference is open in the editor.</p>}
       {found && !outside && <Rows found={found} split={split && twoSided && !narrow} path={visible(change.path)} />}
       {!found && !change.note && !change.unshown && <p className="card-told">There is no text to show.</p>}
     </section>

@@ -43,7 +43,6 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   #list: UndoList = EMPTY;
   /** What other clients changed since the folder was connected, newest first. */
   #elsewhere: ChangedFile[] = [];
-  #some: boolean | undefined;
 
   constructor(differences: Differences) {
     this.#differences = differences;
@@ -99,11 +98,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     this.#tell();
   }
 
-  /** The list is another; the view is there only while it has something, so that the chat has the room. */
   #tell(): void {
-    const some = this.getChildren().length > 0;
-    if (some !== this.#some) void vscode.commands.executeCommand("setContext", "byleave.hasChanges", some);
-    this.#some = some;
     this.#changed.fire(undefined);
   }
 

@@ -1,7 +1,7 @@
 // Where the extension stands, and the words for it: in the view when there is no chat to show, and in the status bar. The
 // words say what happened and what to do; nothing is done here.
 
-import type { Action, Place } from "../../../ui/src/vscode_messages.js";
+import type { Action, Picture, Place } from "../../../ui/src/vscode_messages.js";
 import { isLoopback } from "../host/address.js";
 
 export type Standing =
@@ -19,8 +19,22 @@ const SETTINGS: Action = { command: "byleave.openSettings", label: "Open the set
 export function placeOf(standing: Standing): Place {
   if (standing.at === "connected") return { state: "ready", projectId: standing.projectId };
   const [title, text, actions] = words(standing);
-  return { state: "away", title, text, busy: standing.at === "connecting", actions };
+  return { state: "away", picture: PICTURES[standing.at], title, text, busy: standing.at === "connecting", actions };
 }
+
+const PICTURES: Record<Exclude<Standing["at"], "connected">, Picture> = {
+  "no-folder": "folder",
+  virtual: "folder",
+  unchosen: "folder",
+  "bad-address": "wrench",
+  disconnected: "plug",
+  connecting: "plug",
+  "signed-out": "key",
+  unreachable: "server",
+  refused: "shield",
+  "no-engine": "wrench",
+  unproven: "shield",
+};
 
 function words(standing: Exclude<Standing, { at: "connected" }>): [string, string, Action[]] {
   switch (standing.at) {

@@ -77,6 +77,7 @@ export function timeLimit({ tool_name, tool_params }: Question): string | null {
 export function unsaid(question: Question): Question["tool_params"] {
   const { tool_name: tool, tool_params: params } = question;
   const said = new Set<string>();
+  if (tool === "read_file") for (const name of ["path", "start_line", "end_line"]) said.add(name);
   if (tool === "write_file") {
     for (const name of ["path", "content", "content_size", "content_sha256"]) said.add(name);
     if (params.mode === "write" || params.mode === "append") said.add("mode");

@@ -138,7 +138,13 @@ def _file_lines(file: SeenFile, now: str, most: int) -> Iterator[Text]:
         yield Text(f"{title}: {safe_text(unseen)}")
         return
     yield Text(title)
-    yield from _first(_lines(file.text), most)
+    # A part of a file, such as the scripts of package.json, says nothing of where the file ends.
+    lines = (
+        _lines(file.text if file.text.endswith("\n") else f"{file.text}\n")
+        if file.role is SeenRole.RUNS
+        else _lines(file.text)
+    )
+    yield from _first(lines, most)
     if file.shortened and file.role is SeenRole.RUNS:
         yield Text("  (only its beginning is here: the whole file is on the machine)")
 

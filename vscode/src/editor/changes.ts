@@ -149,9 +149,10 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const plan = await api.undoPlan(file.tool_id).catch(tellWhy);
     if (plan === undefined) return;
     const change = plan.files.find(({ path }) => path === file.path);
+    if (plan.total_files === 0) return await tell(`${oneLine(file.path)} is as it was before the call.`);
     if (change === undefined || change.note || change.unshown) {
-      await tell(`What ${oneLine(file.path)} held before cannot be shown: ${change?.unshown ?? "it is not listed"}.`);
-      return;
+      const why = change?.unshown ?? change?.note ?? "there are too many files";
+      return await tell(`What ${oneLine(file.path)} held before cannot be shown: ${oneLine(why)}.`);
     }
     await this.#differences.showKept(file.path, change.after ?? "", change.before ?? "");
   }

@@ -146,7 +146,10 @@ describe("what another client changed", () => {
     expect(last()).toBe("Byleave: Undone: 1 path is as before the call.");
     api.undoPlan.mockResolvedValue({ tool_id: "exec_1", plan: "p", files: [], total_files: 1 });
     await view.open(first());
-    expect(last()).toContain("cannot be shown: it is not listed.");
+    expect(last()).toContain("cannot be shown: there are too many files.");
+    api.undoPlan.mockResolvedValue({ tool_id: "exec_1", plan: "p", files: [], total_files: 0 });
+    await view.open(first());
+    expect(last()).toBe("Byleave: other.md is as it was before the call.");
     api.undoPlan.mockRejectedValue(new EngineError("No machine.", "Unavailable"));
     await view.open(first());
     expect(last()).toContain("No machine.");

@@ -269,7 +269,8 @@ class Progress:
     async def handle(self, event: FeedEvent) -> None:
         match event:
             case ApprovalRequested():
-                await self.wait_for_answer(event.tool_id, event.description)
+                reasons = [finding.reason for finding in event.findings]
+                await self.wait_for_answer(event.tool_id, "\n".join([event.description, *reasons]))
             case ApprovalDecided(status=ApprovalStatus.APPROVED):
                 await self.set_state(RUNNING)
             case ToolOutput():

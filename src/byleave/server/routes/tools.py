@@ -366,7 +366,7 @@ async def _cancel(parts: Services, principal: Principal, row: ExecutionRow) -> C
     row = await parts.store.executions.cancel(
         row.id, user_id=principal.user_id, actor=principal.actor, connected=parts.presence.connected()
     )
-    return Cancelled(success=True, message="Called off." if row.status.ended else "The client was told to stop it.")
+    return Cancelled(success=True, message="Stopped." if row.status.ended else "The client was told to stop it.")
 
 
 def shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:

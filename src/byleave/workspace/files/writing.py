@@ -347,7 +347,7 @@ def _locked(fd: int, stop: threading.Event) -> bool:
 
 def _check(stop: threading.Event) -> None:
     if stop.is_set():
-        raise ExecutionCancelled("The write was called off; nothing was changed.")
+        raise ExecutionCancelled("The write was stopped; nothing was changed.")
 
 
 def _write_all(fd: int, data: bytes, stop: threading.Event) -> None:

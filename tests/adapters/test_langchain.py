@@ -17,7 +17,7 @@ from byleave.adapters.deepagents import ByleaveBackend
 from byleave.adapters.langchain import byleave_tools
 from byleave.protocol.executions import ToolCaller, ToolResponse
 from byleave.protocol.states import ExecutionStatus
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from harness.household import Household
 from harness.json_values import JsonObject
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
@@ -73,7 +73,7 @@ async def test_a_thread_that_is_gone_on_with_does_not_repeat_its_call(household:
 class _Uncancelled:
     """A caller that dies without a word, as a process does."""
 
-    def __init__(self, caller: Agent) -> None:
+    def __init__(self, caller: Machine) -> None:
         self._caller = caller
 
     async def execute(self, tool_name: str, tool_params: JsonObject, *, key: str | None = None) -> ToolResponse:

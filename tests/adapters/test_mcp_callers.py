@@ -13,7 +13,7 @@ from byleave.adapters import mcp as adapter
 from byleave.protocol.errors import CallerError, UnreachableError
 from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.executions import ToolResponse
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from harness.household import Household
 from harness.json_values import JsonObject
 from harness.signing import page_headers
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.promise("I")
 class PlainCaller:
     """A ToolCaller and nothing more."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Machine) -> None:
         self._agent = agent
 
     async def start(self, tool_name: str, tool_params: Mapping[str, object], *, key: str | None = None) -> ToolResponse:

@@ -22,7 +22,7 @@ from byleave.protocol.approvals import ApproveBody, RejectBody
 from byleave.protocol.events import ApprovalRequested, FeedEvent
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import Scope
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import ClientSettings, ServerSettings
 from harness.options import ServerOptions
@@ -110,9 +110,9 @@ class Household:
     def agent_token(self) -> str:
         return self.token()
 
-    def agent(self, *, name: str | None = None) -> Agent:
+    def agent(self, *, name: str | None = None) -> Machine:
         """An agent that runs elsewhere, with a token that can approve nothing; each time the same one."""
-        return Agent(self.url, self.agent_token, self.project_id, name=name)
+        return Machine(self.url, self.agent_token, self.project_id, name=name)
 
 
 @asynccontextmanager

@@ -12,10 +12,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from byleave.protocol.errors import CallerError
-from byleave.protocol.executions import ToolResponse
+from byleave.protocol.executions import BlockingCaller, ToolCaller, ToolResponse
 from byleave.protocol.states import ErrorType, ResponseStatus
-from byleave.protocol.tools import TOOLS, ToolSpec
+from byleave.protocol.tools import TOOLS, ToolResult, ToolSpec
 from byleave.protocol.wire import JsonObject, canonical_json
 
 MODEL_CHARACTERS = 100_000
@@ -186,3 +188,19 @@ async def response_text(response: ToolResponse, params: Mapping[str, Any]) -> st
     result = response.result or {}
     # A file of 100 MB must not be encoded on the event loop.
     return await asyncio.to_thread(shown_to_model, result) if bulk(result) > BIG else shown_to_model(result)
+
+
+def typed_result(response: ToolResponse) -> ToolResult | None:
+    """Return the result of a completed call as the model of its tool; None for any other."""
+    if response.status is not ResponseStatus.COMPLETED or response.tool_name not in TOOLS:
+        return None
+    try:
+        # A newer machine may send more than we know.
+        return TOOLS[response.tool_name].result.model_validate(response.result, extra="ignore")
+    except ValidationError:
+        return None
+
+
+def caller_of(caller: ToolCaller | BlockingCaller) -> ToolCaller:
+    """Return the caller for an event loop."""
+    return caller.caller if isinstance(caller, BlockingCaller) else caller

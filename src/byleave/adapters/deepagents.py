@@ -1,6 +1,6 @@
 """Byleave for deepagents: its file tools and its shell on the user's machine, through the gate.
 
-    agent = create_deep_agent(model=model, backend=ByleaveBackend(byleave.Agent(url, token, project_id)))
+    agent = create_deep_agent(model=model, backend=ByleaveBackend(byleave.Machine(url, token, project_id)))
 
 deepagents has its own file tools (`ls`, `edit_file`, `glob`, `grep`, …) on top of a backend. Here every operation is a
 call of one of the six tools, so none bypasses the gate. `/` is the workspace. There is no shell: `execute` takes one

@@ -1,6 +1,6 @@
 """Byleave for LangChain and LangGraph: its six tools as LangChain tools.
 
-    agent = create_agent(model, tools=byleave_tools(byleave.Agent(url, token, project_id)))
+    agent = create_agent(model, tools=byleave_tools(byleave.Machine(url, token, project_id)))
 
 The tools are asynchronous (`ainvoke`, `astream`): a person may take hours. Every call goes to the gate, whatever
 LangChain's own middleware approved, edited or rejected before.

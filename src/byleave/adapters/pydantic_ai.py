@@ -1,6 +1,6 @@
 """Byleave for Pydantic AI: its six tools as a toolset for any agent.
 
-    agent = Agent("openai:gpt-5", toolsets=[ByleaveToolset(byleave.Agent(url, token, project_id))])
+    agent = Agent("openai:gpt-5", toolsets=[ByleaveToolset(byleave.Machine(url, token, project_id))])
 
 Nothing is validated or approved here. The framework's own argument check is off, because the gate must see (and the
 record must hold) what the model really sent. A refusal, rejection or failure reaches the model as a failed call with

@@ -67,7 +67,7 @@ async def test_agent_cancelled_in_a_call_that_asks_nobody_calls_it_off(household
 async def test_agent_cancelled_while_the_server_is_away_does_not_hang(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.sdk.machine.CALL_OFF_SECONDS", 0.1)
+    monkeypatch.setattr("byleave.sdk.client.CALL_OFF_SECONDS", 0.1)
     async with household.agent() as agent:
         calling = asyncio.create_task(agent.execute("write_file", {"path": "a.txt", "content": "x"}))
         await household.person.until("tool.approval_request")

@@ -94,7 +94,7 @@ async def test_a_call_that_ends_in_time_is_left_alone(household: Household) -> N
 async def test_time_that_is_over_while_the_server_is_away_is_told(
     household: Household, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("byleave.sdk.machine.CALL_OFF_SECONDS", 0.1)
+    monkeypatch.setattr("byleave.sdk.client.CALL_OFF_SECONDS", 0.1)
     async with household.agent() as machine:
         await machine.read_file("README.md")
 
@@ -160,3 +160,13 @@ def test_the_errors_are_found_by_their_names_and_each_is_drawn() -> None:
         kind = getattr(errors, name)
         assert issubclass(kind, errors.ByleaveError)
         assert name in (errors.__doc__ or "")
+
+
+async def test_a_machine_that_closes_takes_back_what_is_still_waited_for(household: Household) -> None:
+    async with household.agent() as machine:
+        calling = asyncio.create_task(machine.write_file("a.txt", "x"))
+        await household.person.until("tool.approval_request")
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    (row,) = await household.person.record()
+    assert (row.status, row.error_type) == (ExecutionStatus.FAILED, ErrorType.CANCELLED)

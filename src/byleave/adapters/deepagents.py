@@ -14,6 +14,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .versions import warn_if_untested
+
+warn_if_untested("deepagents")
+
 from deepagents.backends.protocol import (
     DeleteResult,
     EditResult,
@@ -31,12 +35,12 @@ from deepagents.backends.protocol import (
 )
 from wcmatch import glob as globs
 
-from byleave.protocol.executions import ToolCaller
+from byleave.protocol.executions import BlockingCaller, ToolCaller
 from byleave.protocol.states import ResponseStatus
 from byleave.protocol.tools import MAX_COMMAND_SECONDS, MAX_MATCHES
 from byleave.protocol.wire import JsonObject
 
-from .calls import failure
+from .calls import caller_of, failure
 
 _NO_SHELL = "There is no shell"
 _OPERATORS = {
@@ -124,8 +128,8 @@ class _Failed(Exception):
 class ByleaveBackend(SandboxBackendProtocol):
     """A project's workspace as a backend. Asynchronous only: a person may take hours."""
 
-    def __init__(self, caller: ToolCaller, *, name: str = "byleave") -> None:
-        self._caller = caller
+    def __init__(self, caller: ToolCaller | BlockingCaller, *, name: str = "byleave") -> None:
+        self._caller = caller_of(caller)
         self._name = name
 
     @property

@@ -18,6 +18,8 @@ from byleave.settings import ClientSettings
 
 PATIENCE_SECONDS = 60.0
 """Time to wait for a server that does not answer any more: longer than a restart."""
+CALL_OFF_SECONDS = 5.0
+"""Time a cancelled caller waits for the cancellation to arrive; after that it continues in the background."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
@@ -40,7 +42,7 @@ class Client:
         self._place = (server_url or settings.server_url, token, patience_seconds)
         self.api = ServerApi(server_url or settings.server_url, token)
         self._patience = patience_seconds
-        self._background = Tasks()
+        self._calls = Tasks()
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,7 +51,11 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        await self._background.close()
+        """Call off what is still waited for, and close the connection."""
+        for call in self._calls:
+            if not call.cancelling():
+                call.cancel()
+        await self._calls.close(CALL_OFF_SECONDS)
         await self.api.close()
 
     def another(self) -> "Client":
@@ -57,11 +63,20 @@ class Client:
         server_url, token, patience = self._place
         return Client(server_url, token, patience_seconds=patience)
 
-    def run_in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run something in the background until closing, even if its caller is gone. Its failure is ignored."""
-        task = self._background.spawn(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return task
+    async def own(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Do work that must see its own cancellation through, even if its caller does not wait for that.
+
+        It is cancelled with its caller, and when the client closes.
+        """
+        call = self._calls.spawn(work)
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            if not call.cancelling():
+                call.cancel()
+            await asyncio.wait({call}, timeout=CALL_OFF_SECONDS)
+            raise
 
     async def projects(self) -> list[Project]:
         """Return the user's projects."""

@@ -58,15 +58,13 @@ from byleave.protocol.tools import (
 from byleave.protocol.wire import Id, id_text
 
 from .background import BackgroundLoop
-from .client import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Client
+from .client import CALL_OFF_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Client
 
 WAIT_SECONDS = 60.0
 """Wait of one request; the next follows at once."""
 SHORTEST_WAIT_SECONDS = 1.0
 """Every server allows this much."""
 EARLY_SECONDS = 0.5
-CALL_OFF_SECONDS = 5.0
-"""Time a cancelled caller waits for the cancellation to arrive; after that it continues in the background."""
 SOON_SECONDS = 0.5
 RECENT_CALLS = 200
 LONGEST_NAME = 100
@@ -136,15 +134,24 @@ class Machine:
         return await self.client.persist(lambda: self.client.api.available_tools(self.project_id))
 
     async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
-        """Begin a call. Return at its end, or as soon as a person has to be asked."""
-        request, parent = self._request(tool_name, tool_params, key or uuid.uuid4().hex), _current_span()
-        try:
-            return await self.client.persist(lambda: self.client.api.execute(request, parent))
-        except PydanticSerializationError:
-            # Nothing was sent. Send it in a form that the gate refuses, so that it is on the record like any other
-            # call.
-            unreadable = request.model_copy(update={"tool_params": {UNREADABLE: "what cannot be written as JSON"}})
-            return await self.client.persist(lambda: self.client.api.execute(unreadable, parent))
+        """Begin a call. Return at its end, or as soon as a person has to be asked. Cancelling this cancels the call."""
+        key = key or uuid.uuid4().hex
+        return await self.client.own(self._see_through(self._post(tool_name, tool_params, key), key, to_its_end=False))
+
+    def _post(self, tool_name: str, tool_params: Mapping[str, Any], key: str) -> "asyncio.Task[ToolResponse]":
+        request, parent = self._request(tool_name, tool_params, key), _current_span()
+
+        async def post() -> ToolResponse:
+            try:
+                return await self.client.persist(lambda: self.client.api.execute(request, parent))
+            except PydanticSerializationError:
+                # Nothing was sent. Send it in a form that the gate refuses, so that it is on the record like any other
+                # call.
+                unreadable = request.model_copy(update={"tool_params": {UNREADABLE: "what cannot be written as JSON"}})
+                return await self.client.persist(lambda: self.client.api.execute(unreadable, parent))
+
+        # A task of its own: when its caller is cancelled, the call may already be on the server, its id on the way.
+        return asyncio.create_task(post())
 
     def _request(self, tool_name: str, tool_params: Mapping[str, Any], key: str) -> ExecuteRequest:
         try:
@@ -197,24 +204,23 @@ class Machine:
         After `seconds` the call is cancelled, too; the response says so, or how it ended just before.
         """
         key = key or uuid.uuid4().hex
-        # A separate task: if cancelled early, the call may already be on the server, with its id on the way.
-        starting = asyncio.create_task(self.start(tool_name, tool_params, key=key))
+        starting = self._post(tool_name, tool_params, key)
         try:
             async with asyncio.timeout(seconds):
-                return await self._finish(starting, key)
+                return await self.client.own(self._see_through(starting, key, to_its_end=True))
         except TimeoutError:
             if not starting.done():  # the server is away; what arrives later is cancelled
                 raise
         return await self.wait(starting.result().tool_id, CALL_OFF_SECONDS)
 
-    async def _finish(self, starting: "asyncio.Task[ToolResponse]", key: str) -> ToolResponse:
+    async def _see_through(self, starting: "asyncio.Task[ToolResponse]", key: str, *, to_its_end: bool) -> ToolResponse:
+        """Wait for a call; if cancelled, cancel it."""
         try:
             response = await asyncio.shield(starting)
-            return response if has_ended(response) else await self.wait(response.tool_id)
+            return await self.wait(response.tool_id) if to_its_end and not has_ended(response) else response
         except asyncio.CancelledError:
-            with suppress(ByleaveError, TimeoutError):
-                async with asyncio.timeout(CALL_OFF_SECONDS):
-                    await asyncio.shield(self.client.run_in_background(self._cancel_by_key(starting, key)))
+            with suppress(ByleaveError):
+                await self._cancel_by_key(starting, key)
             raise
 
     async def _cancel_by_key(self, starting: "asyncio.Task[ToolResponse]", key: str) -> None:

@@ -7,6 +7,7 @@ waits by the clock.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
+import jwt
 from pydantic import SecretStr
 
 from byleave.client.api import ServerApi
@@ -105,6 +107,13 @@ class Household:
 
     def token(self, *scopes: Scope, user: str = "alice") -> str:
         return issue_token(self.settings, user, scopes or (Scope.AGENT,), 600)
+
+    @property
+    def expired_token(self) -> str:
+        """An agent's token that was good until an hour ago."""
+        claims = jwt.decode(self.token(), options={"verify_signature": False})
+        past = int(time.time()) - 3600
+        return jwt.encode(claims | {"iat": past - 1, "exp": past}, SECRET, algorithm="HS256")
 
     @cached_property
     def agent_token(self) -> str:

@@ -33,6 +33,9 @@ PROGRAMS = SCHEMA / "node_modules" / ".bin"
 # They start `node` by its name; the pinned one is beside our Python.
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 
+# What an agent in JavaScript sees.
+SDK_TYPES = ("Execution", "ToolCatalogue", "ToolResponse", *(spec.result.__name__ for spec in TOOLS.values()))
+
 BANNER = "/* Generated from byleave.schema.json by `make schema`. Do not edit. */"
 
 # What the generator says of every type, and the type it makes of the document itself.
@@ -68,7 +71,19 @@ def typescript(schema_text: str) -> str:
         )  # fmt: skip
     if done.returncode != 0:
         sys.exit(f"json-schema-to-typescript failed:\n{done.stderr}")
-    return NOISE.sub("", done.stdout) + engine_methods()
+    return NOISE.sub("", done.stdout)
+
+
+def part(document: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The schema of these types, with what they refer to."""
+    kept: dict[str, Any] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in kept:
+            kept[name] = document["$defs"][name]
+            waiting += re.findall(r'"#/\$defs/(\w+)"', json.dumps(kept[name]))
+    return document | {"$defs": dict(sorted(kept.items()))}
 
 
 def catalogue() -> str:
@@ -130,13 +145,11 @@ def compiles(types: str) -> bool:
 def generated() -> dict[Path, str]:
     """Every generated file with the content it should have."""
     schema_text = as_json(wire_schema())
-    types = typescript(schema_text)
     return {
         SCHEMA / "byleave.schema.json": schema_text,
         SCHEMA / "openapi.json": as_json(openapi_document()),
-        SCHEMA / "types.ts": types,
-        # A package holds its own files only.
-        SDK / "protocol.ts": types,
+        SCHEMA / "types.ts": typescript(schema_text) + engine_methods(),
+        SDK / "protocol.ts": typescript(as_json(part(wire_schema(), SDK_TYPES))),
         SDK / "catalogue.ts": catalogue(),
         ROOT / "docs" / "settings.md": settings_page(),
     }

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ async def test_leaving_a_stream_ends_it_and_leaves_the_call_open(household: Hous
 
     await asyncio.to_thread(work)
     assert len((await household.person.api.approvals()).approvals) == 1
+
+
+async def test_threads_that_block_at_once_share_one_connection(household: Household) -> None:
+    """A framework without a loop runs the calls of a turn in threads."""
+    async with household.agent() as machine:
+        together = threading.Barrier(8)
+
+        def work() -> byleave.SyncMachine:
+            together.wait(LIMIT_SECONDS)
+            return machine.blocking()
+
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(lambda _: work(), range(8)))) == 1
 
 
 async def test_the_same_machine_serves_loops_and_blocking_code(household: Household) -> None:

@@ -7,6 +7,7 @@ taken back. The span that is current in OpenTelemetry becomes the parent of a ca
 
 import asyncio
 import sys
+import threading
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from concurrent.futures import Future
@@ -104,6 +105,7 @@ class Machine:
         self.mode = mode
         self._longest = WAIT_SECONDS
         self._blocking: SyncMachine | None = None
+        self._making = threading.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,9 +121,10 @@ class Machine:
 
     def blocking(self) -> "SyncMachine":
         """Return the same machine for code that blocks, over a connection of its own. It closes with this one."""
-        if self._blocking is None:
-            self._blocking = SyncMachine.of(self)
-        return self._blocking
+        with self._making:  # frameworks run the calls of a turn in threads
+            if self._blocking is None:
+                self._blocking = SyncMachine.of(self)
+            return self._blocking
 
     def on_client(self, client: Client) -> "Machine":
         """Return the same machine over another client."""

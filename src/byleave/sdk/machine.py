@@ -222,8 +222,11 @@ class Machine:
             response = await asyncio.shield(starting)
             return await self.wait(response.tool_id) if to_its_end and not has_ended(response) else response
         except asyncio.CancelledError:
-            with suppress(ByleaveError):
-                await self._cancel_by_key(starting, key)
+            try:
+                with suppress(ByleaveError):
+                    await self._cancel_by_key(starting, key)
+            finally:
+                starting.cancel()  # given up: it must not outlive the connection
             raise
 
     async def _cancel_by_key(self, starting: "asyncio.Task[ToolResponse]", key: str) -> None:

@@ -32,7 +32,7 @@ async def proxy_of_the_suite(url: str, token: str) -> AsyncGenerator[str]:
     """Pass on what the suite sends, Host and Origin as they came; gives the proxy's URL."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
 
-        async def pass_on(request: web.Request) -> web.StreamResponse:
+        async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
             headers = {**request.headers, "Authorization": f"Bearer {token}"}
             headers.pop("Content-Length", None)
             body, breaks = await request.read(), False

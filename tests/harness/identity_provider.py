@@ -107,6 +107,6 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visitor(url: str) -> AsyncGenerator[Visitor]:
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+async def visitor(url: str, connector: aiohttp.BaseConnector | None = None) -> AsyncGenerator[Visitor]:
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         yield Visitor(url, session)

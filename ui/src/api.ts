@@ -10,8 +10,12 @@ import type {
   CheckAnswer,
   CheckBody,
   DecisionAnswer,
+  EditAnswer,
+  EditableCall,
+  EditBody,
   Execution,
   ExecutionPage,
+  FileOffers,
   Grant,
   GrantList,
   GrantPreview,
@@ -26,7 +30,15 @@ import type {
   ProjectList,
   RuleLayers,
   RunList,
+  Session,
+  SessionChanges,
+  SessionDeleted,
+  SessionExport,
   SessionList,
+  SessionSearch,
+  SessionText,
+  SessionUndoAnswer,
+  SessionUndoPlan,
   SignInLink,
   ToolCatalogue,
   UndoAnswer,
@@ -114,6 +126,21 @@ export class Api {
   /** For who has no project yet; another tab may have asked at the same moment, and both get the same one. */
   firstProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
   sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
+  search = (project: string, query: string) => this.#get<SessionSearch>(inProject(project, "chat/search"), { query });
+  renameSession = (project: string, session: string, title: string) =>
+    this.#send<Session>(inSession(project, session, "rename"), { title });
+  /** Asked twice it would not find what it has deleted. */
+  deleteSession = (project: string, session: string) =>
+    this.#ask<SessionDeleted>("POST", inSession(project, session, "delete"), {});
+  exportSession = (project: string, session: string) => this.#get<SessionExport>(inSession(project, session, "export"));
+  sessionText = (project: string, session: string) => this.#get<SessionText>(inSession(project, session, "markdown"));
+  sessionChanges = (project: string, session: string) =>
+    this.#get<SessionChanges>(inSession(project, session, "changes"));
+  sessionUndoPlan = (project: string, session: string) =>
+    this.#get<SessionUndoPlan>(inSession(project, session, "undo"));
+  undoSession = (project: string, session: string, body: UndoBody) =>
+    this.#ask<SessionUndoAnswer>("POST", inSession(project, session, "undo"), body);
+  files = (project: string, query: string) => this.#get<FileOffers>(inProject(project, "files"), { query });
   messages = (project: string, session_id: string, limit: number, before?: string) =>
     this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });
   /** Goes out again under its own name only, which the outbox keeps. */
@@ -134,6 +161,13 @@ export class Api {
   /** `reveal`: also what is masked in the question. */
   whole = (approval: string, reveal = false) =>
     insist(() => this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`, reveal ? { reveal } : {}));
+  editable = (approval: string, reveal: boolean) =>
+    insist(() =>
+      this.#get<EditableCall>(`/my/approvals/${encodeURIComponent(approval)}/editable`, reveal ? { reveal } : {}),
+    );
+  /** Asked twice it would meet the question it has withdrawn itself. */
+  edit = (project: string, approval: string, body: EditBody) =>
+    this.#ask<EditAnswer>("POST", inProject(project, `approvals/${encodeURIComponent(approval)}/edit`), body);
   change = (approval: string) => this.#get<WriteChange>(`/my/approvals/${encodeURIComponent(approval)}/change`);
 
   history = (query: HistoryQuery) => this.#get<ExecutionPage>("/my/tools/history", query);
@@ -184,6 +218,10 @@ export class Api {
 
 function inProject(project: string, rest: string): string {
   return `/my/projects/${encodeURIComponent(project)}/${rest}`;
+}
+
+function inSession(project: string, session: string, rest: string): string {
+  return inProject(project, `chat/sessions/${encodeURIComponent(session)}/${rest}`);
 }
 
 export function withQuery(path: string, query: Query): string {

@@ -9,7 +9,6 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar, cast
 
@@ -242,19 +241,19 @@ class StrictRoute(APIRoute):
                 _refuse_doubles(request)
             if request.method in SAFE_METHODS:
                 return await handle(request)
-            async with self.bounded(request):
-                if not has_body:
-                    return await handle(request)
-                read = StrictRequest(_as_json(request.scope), request.receive)
-                await read.read()
-                return await handle(read)
+            await self.admit(request)
+            if not has_body:
+                return await handle(request)
+            read = StrictRequest(_as_json(request.scope), request.receive)
+            await read.read()
+            return await handle(read)
 
         return strict
 
-    def bounded(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Check the body's size and type, and take room for it."""
+    async def admit(self, request: Request) -> None:
+        """Check the body's size and type, and take room for it; the middleware gives it back."""
         body: RequestBody = request.scope["byleave.body"]
-        return body.admit(getattr(self.endpoint, TAKES, NOTHING), needs_json=self.body_field is not None)
+        await body.admit(getattr(self.endpoint, TAKES, NOTHING), needs_json=self.body_field is not None)
 
 
 class HotRoute(StrictRoute):
@@ -270,8 +269,8 @@ class HotRoute(StrictRoute):
             return
         self.build()
         request = Request(scope, receive)
-        async with self.bounded(request):
-            response = await self.endpoint(**await self._values(request))
+        await self.admit(request)
+        response = await self.endpoint(**await self._values(request))
         if not isinstance(response, Response):
             response = Response(response.model_dump_json(), media_type="application/json")
         await response(scope, receive, send)

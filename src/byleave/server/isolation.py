@@ -47,6 +47,7 @@ PREFLIGHT = {
     "vary": "Origin",
 }
 READABLE = b"Date, Retry-After"
+STREAM = b"text/event-stream"
 
 
 class Origins:
@@ -167,9 +168,7 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = read_headers(scope["headers"])
-            if not FORWARDED.isdisjoint(headers):
-                headers = self._proxies.see_through(scope, headers)
+            headers = self._read_headers(scope)
             host = self._check_host(headers)
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
@@ -182,10 +181,17 @@ class UserIsolationMiddleware:
                 # A user's agents share their limits: they must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
+            body: RequestBody | None = None
             if scope["method"] not in SAFE_METHODS:
-                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers, sender)
+                scope["byleave.body"] = receive = body = RequestBody(self._bodies, receive, headers, sender)
             with nullcontext() if sender is None else self._rates.admit(sender):
-                await self._app(scope, receive, guarded)
+                try:
+                    await self._app(scope, receive, guarded)
+                finally:
+                    if body is not None:
+                        await body.free()
+                    if sender is not None:
+                        self._rates.charge(sender, guarded.size)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
@@ -195,6 +201,10 @@ class UserIsolationMiddleware:
             await problem_response(error, scope)(scope, receive, guarded)
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
+
+    def _read_headers(self, scope: Scope) -> Headers:
+        headers = read_headers(scope["headers"])
+        return headers if FORWARDED.isdisjoint(headers) else self._proxies.see_through(scope, headers)
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host", "")
@@ -225,9 +235,9 @@ class UserIsolationMiddleware:
 
 
 class _Guarded:
-    """Adds the headers every response carries, unless it has its own, and remembers the status."""
+    """Adds the headers every response carries, unless it has its own, and remembers status and size."""
 
-    __slots__ = ("_headers", "_send", "more", "status")
+    __slots__ = ("_headers", "_is_stream", "_send", "more", "size", "status")
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
@@ -235,11 +245,17 @@ class _Guarded:
         self.more: list[tuple[bytes, bytes]] = []
         """Headers that depend on the request."""
         self.status = 0
+        self.size = 0
+        """Bytes of the answer so far; of a stream, which brings what others did, they do not count."""
+        self._is_stream = False
 
     async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not self._is_stream:
+            self.size += len(message.get("body", b""))
         if message["type"] == "http.response.start":
             self.status = message["status"]
             own = list(message.get("headers", ()))
+            self._is_stream = any(name == b"content-type" and value.startswith(STREAM) for name, value in own)
             said = {name for name, _ in own}
             said |= {name for name, _ in self.more if name != b"vary"}
             message["headers"] = [*own, *self.more, *(pair for pair in self._headers if pair[0] not in said)]

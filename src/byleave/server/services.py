@@ -18,6 +18,7 @@ from byleave import telemetry
 from byleave.agents.worker import RunWorker
 from byleave.bus import Bus, MemoryBus, WakeUps
 from byleave.calls.approvals import ApprovalManager
+from byleave.calls.edits import Edits
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import Machines, Presence
 from byleave.calls.neighbours import Neighbours
@@ -35,6 +36,7 @@ from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
+from byleave.store.conversations import SESSIONS_TOPIC
 from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
@@ -83,6 +85,7 @@ class Services:
     """Wake-ups of other servers; None for a server that has the record for itself."""
     executor: ToolExecutor
     approvals: ApprovalManager
+    edits: Edits
     streams: StreamManager
     verifier: TokenVerifier
     sign_in: SignIn
@@ -183,6 +186,8 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
     store = await Store.open(
         settings, seal_keys=seal_keys(settings), on_commit=bus.publish, tell=nats.tell if nats else None
     )
+    # Until the process ends: a session that a person changed, here or at another server.
+    bus.listen(SESSIONS_TOPIC, lambda fact: store.chat.forget_sessions())
     presence = Presence(server_id=store.servers.own_id or "")
     neighbours = Neighbours(store, bus, presence)
     with store.database.told_in_words():
@@ -218,6 +223,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         wake_ups=wake_ups,
         executor=executor,
         approvals=ApprovalManager(store, bus, presence, executor.long_work),
+        edits=Edits(executor, store, bus, presence),
         streams=streams,
         verifier=verifier,
         sign_in=SignIn(store, link_key(settings)),

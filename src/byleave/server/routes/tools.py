@@ -310,7 +310,7 @@ async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery
     rows = page.rows
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
     ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
-    executions = await asyncio.to_thread(_shortened, rows, ended) if much else _shortened(rows, ended)
+    executions = await asyncio.to_thread(shortened, rows, ended) if much else shortened(rows, ended)
     return ExecutionPage(
         executions=executions, total_count=page.total, total_is_exact=page.exact, next_cursor=page.cursor
     )
@@ -369,7 +369,7 @@ async def _cancel(parts: Services, principal: Principal, row: ExecutionRow) -> C
     return Cancelled(success=True, message="Called off." if row.status.ended else "The client was told to stop it.")
 
 
-def _shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
+def shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
     """Shorten rows for a list: a page of whole results could be gigabytes."""
     return [_short(row, ended.get(row.approval_id or "")) for row in rows]
 

@@ -11,7 +11,7 @@ export type AnsweredFrom = "page" | "program";
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope = "once" | "class" | "session";
+export type ApprovalScope = "once" | "class" | "session" | "project";
 /**
  * State of an approval.
  */
@@ -79,6 +79,21 @@ export interface DirectoryEntry {
    * ISO 8601, UTC, milliseconds
    */
   modified: string;
+}
+/**
+ * A person's change of a call before they allowed it.
+ */
+export interface Edit {
+  /**
+   * `person:alice`.
+   */
+  edited_by: string;
+  /**
+   * Parameters as the agent asked for them, masked and shortened like those beside which they stand.
+   */
+  asked: {
+    [k: string]: unknown;
+  };
 }
 /**
  * Output of a command. A command that ran to its end is a success, whatever its exit code.
@@ -161,6 +176,10 @@ export interface Execution {
    * the question is open.
    */
   decision: Decision | null;
+  /**
+   * Set if a person changed the call before allowing it.
+   */
+  edit: Edit | null;
   status: ExecutionStatus;
   error: string | null;
   error_type: ErrorType | null;
@@ -284,6 +303,10 @@ export interface ToolResponse {
    * An alternative to a refused call, for the agent.
    */
   hint: string | null;
+  /**
+   * Set if the user changed the call before allowing it: what was changed, for the agent.
+   */
+  edited: string | null;
 }
 export interface WriteFileResult {
   success: boolean;

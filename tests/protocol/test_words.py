@@ -55,6 +55,7 @@ EVENTS: list[JsonObject] = [
             "problem": None,
         },
         "suggestions": [{"rule": RULE, "text": "Run exactly npm install.", "widest": "This very line."}],
+        "edit": {"edited_by": "person:alice", "asked": {"command": "npm", "args": ["install", "left-pad"]}},
     },
     {
         "kind": "tool.inspection_request",
@@ -74,6 +75,18 @@ EVENTS: list[JsonObject] = [
         "partial": False,
         "deadline": DEADLINE,
         "keep_off": {"read_file": ["private/**"]},
+    },
+    {
+        "kind": "session.undo_request",
+        "request_id": "undo_1",
+        "tool_id": "exec_1",
+        "tool_ids": ["exec_2", "exec_1"],
+        "client_id": "cli_1",
+        "session_id": "ses_1",
+        "plan": None,
+        "partial": False,
+        "deadline": DEADLINE,
+        "keep_off": {},
     },
     {
         "kind": "tool.undone",
@@ -97,6 +110,7 @@ EVENTS: list[JsonObject] = [
             "user_id": "alice",
             "project_id": "proj_1",
             "session_id": "ses_1",
+            "agent_id": None,
             "scope": "class",
             "rule": RULE,
             "text": "Run exactly npm install.",
@@ -192,7 +206,9 @@ EVENTS: list[JsonObject] = [
         "requests": 2,
         "input_tokens": 1200,
         "output_tokens": 80,
+        "cost_usd": "0.0042",
     },
+    {"kind": "chat.session", "session_id": "ses_1", "title": "Release 2", "deleted": False},
     {"kind": "chat.error", "session_id": "ses_1", "run_id": None, "message": "No model.", "hint": None},
 ]
 

@@ -36,6 +36,8 @@ def failure(response: ToolResponse) -> str:
     advice = response.hint or ADVICE.get(response.error_type)
     if advice:
         lines.append(f"hint: {advice}")
+    if response.edited:
+        lines.append(response.edited)
     if response.result:
         lines.append(shown_to_model(response.result))
     return "\n".join(lines)
@@ -139,6 +141,8 @@ def _shorten(value: Any, characters: int, items: int) -> Any:
     return value
 
 
+EDITED = "changed_by_user"
+"""Name beside the fields of a result: what the user changed in the call."""
 UNREADABLE = "unreadable_arguments"
 """Parameter name for input that is not a JSON object; no tool has it, so the gate refuses it."""
 
@@ -181,7 +185,8 @@ def specs_of(tools: Iterable[str] | None) -> list[ToolSpec]:
 def text_of(response: ToolResponse, params: Mapping[str, Any]) -> str:
     """Return the text of an ended call for the model."""
     if response.status is ResponseStatus.COMPLETED:
-        return shown_to_model(response.result or {})
+        result = response.result or {}
+        return shown_to_model({EDITED: response.edited, **result} if response.edited else result)
     if UNREADABLE in params:
         return (
             f"The arguments of {response.tool_name} are not a JSON object.\nhint: send one object with its parameters"

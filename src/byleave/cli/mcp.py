@@ -56,4 +56,5 @@ async def mcp(
             project = (await project_to_watch(client.api, known, Path.cwd())).project_id
         else:
             await check_project(client.api, project)
-        await until_stopped(serve_stdio(Machine(project_id=project, client=client), tools=tool or None))
+        machine = Machine(project_id=project, client=client)
+        await until_stopped(serve_stdio(machine, tools=tool or None, page=f"{known.server_url}/"))

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from byleave.adapters.calls import ADVICE, UNREADABLE, typed_result
+from byleave.gate.text.render import describe_edit
 from byleave.protocol.errors import (
     ByleaveError,
     CallerError,
@@ -496,6 +497,7 @@ class _FromAnyLoop:
 
 
 def _response(execution: Execution) -> ToolResponse:
+    edit = execution.edit
     return ToolResponse(
         tool_id=execution.tool_id,
         tool_name=execution.tool_name,
@@ -504,6 +506,7 @@ def _response(execution: Execution) -> ToolResponse:
         error=execution.error,
         approval_id=execution.approval_id,
         error_type=execution.error_type,
+        edited=None if edit is None else describe_edit(execution.tool_name, edit.asked, execution.tool_params),
     )
 
 

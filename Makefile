@@ -57,6 +57,7 @@ release: setup ui ## build wheel, sdist and SBOM into dist/ and check them; publ
 	@scripts/release
 
 docs: setup ## build the documentation site into site/, without the network
+	@$(BIN)/python scripts/site.py
 	@$(BIN)/zensical build --clean --strict
 
 vsix: dist/byleave.vsix ## pack the VS Code extension into dist/
@@ -150,7 +151,7 @@ fix: setup ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md
+schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md, docs/cli.md
 	@$(BIN)/python scripts/schema.py
 
 lock: setup ## pin all dependencies again after a change in pyproject.toml

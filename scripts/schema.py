@@ -1,9 +1,9 @@
 """Write every generated file from the models, or check that the committed ones are fresh.
 
-    python scripts/schema.py            write schema/ and docs/settings.md
+    python scripts/schema.py            write schema/, docs/settings.md and docs/cli.md
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts and docs/settings.md. The types
+Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md and docs/cli.md. The types
 are also compiled, strictly, with schema/check.ts. Nothing here is imported by Byleave itself.
 """
 
@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from command_page import command_page
 from settings_page import settings_page
 
 from byleave.protocol.engine import NOTIFICATIONS, REQUESTS
@@ -113,6 +114,7 @@ def generated() -> dict[Path, str]:
         SCHEMA / "openapi.json": as_json(openapi_document()),
         SCHEMA / "types.ts": typescript(schema_text),
         ROOT / "docs" / "settings.md": settings_page(),
+        ROOT / "docs" / "cli.md": command_page(),
     }
 
 

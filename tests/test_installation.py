@@ -76,6 +76,12 @@ def test_the_installer_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyP
     assert add_command("x[y]") == "pipx runpip byleave install 'x[y]'"
 
 
+def test_an_environment_of_uvx_is_made_anew_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed_from(monkeypatch, "file:///srv/byleave-0.1.0-py3-none-any.whl")
+    monkeypatch.setattr(sys, "prefix", "/home/me/.cache/uv/archive-v0/v5QFYXl")
+    assert install_command("mcp") == "uvx --from '/srv/byleave-0.1.0-py3-none-any.whl[mcp]' byleave …"
+
+
 def test_the_command_of_this_tree_installs_as_it_stands() -> None:
     command = install_command("mcp")
     assert str(ROOT) in command

@@ -18,7 +18,10 @@ NAME = "byleave"
 
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to this installation."""
-    return add_command(f"{_source()}[{extra}]")
+    wanted = f"{_source()}[{extra}]"
+    if any(part.startswith("archive-v") for part in Path(sys.prefix).parts):  # of `uvx`: made anew for each command
+        return f"uvx --from {shlex.quote(wanted)} {NAME} …"
+    return add_command(wanted)
 
 
 def add_command(requirement: str) -> str:

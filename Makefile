@@ -57,7 +57,7 @@ release: setup ui ## build wheel, sdist and SBOM into dist/ and check them; publ
 	@scripts/release
 
 docs: setup ## build the documentation site into site/, without the network
-	@$(BIN)/python scripts/site.py
+	@$(BIN)/python scripts/docs_site.py
 	@$(BIN)/zensical build --clean --strict
 
 vsix: dist/byleave.vsix ## pack the VS Code extension into dist/

@@ -1,7 +1,7 @@
 """Lay out the documentation site for `make docs`: docs/ as it is, and what it links to in the repository.
 
-The same files are read in the repository and on the site, so links must hold in both. What a page links to outside docs/
-comes to lie below repo/, with what that links to in turn; links across that border are rewritten, and nothing else.
+The same files are read in the repository and on the site, so links must hold in both. What a page links to outside
+docs/ comes to lie below repo/, with what that links to in turn. Links are rewritten for that, and nothing else is.
 """
 
 import os
@@ -41,8 +41,9 @@ def links(path: Path, text: str) -> Iterator[Path]:
 
 
 def place(path: Path) -> Path:
-    """Where a file of the repository lies on the site."""
-    return SITE / path.relative_to(DOCS) if path.is_relative_to(DOCS) else SITE / "repo" / path.relative_to(ROOT)
+    """Where a file of the repository lies on the site, from its top."""
+    there = path.relative_to(DOCS) if path.is_relative_to(DOCS) else "repo" / path.relative_to(ROOT)
+    return there.with_name("index.md") if path.name == "README.md" else there
 
 
 def rewritten(path: Path, text: str) -> str:
@@ -58,9 +59,9 @@ def rewritten(path: Path, text: str) -> str:
     return prose(text, lambda part: LINK.sub(one, part))
 
 
-def lay_out() -> list[Path]:
+def lay_out(site: Path = SITE) -> list[Path]:
     """Write the site's sources; return the files of the repository that are in it."""
-    shutil.rmtree(SITE, ignore_errors=True)
+    shutil.rmtree(site, ignore_errors=True)
     todo = [path for path in sorted(DOCS.rglob("*")) if path.is_file()]
     done: list[Path] = []
     while todo:
@@ -68,13 +69,14 @@ def lay_out() -> list[Path]:
         if path in done or not path.is_file() or not path.is_relative_to(ROOT):
             continue
         done.append(path)
-        place(path).parent.mkdir(parents=True, exist_ok=True)
+        there = site / place(path)
+        there.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             text = path.read_text(encoding="utf-8")
             todo += links(path, text)
-            place(path).write_text(rewritten(path, text), encoding="utf-8")
+            there.write_text(rewritten(path, text), encoding="utf-8")
         else:
-            shutil.copyfile(path, place(path))
+            shutil.copyfile(path, there)
     return done
 
 

@@ -1,7 +1,8 @@
 """Lay out the documentation site for `make docs`: docs/ as it is, and what it links to in the repository.
 
 The same files are read in the repository and on the site, so links must hold in both. What a page links to outside
-docs/ comes to lie below repo/, with what that links to in turn. Links are rewritten for that, and nothing else is.
+docs/ comes to lie below repo/, with what that links to in turn. Links are rewritten for that, and bars in
+tables for the other Markdown; nothing else is.
 """
 
 import os
@@ -16,6 +17,7 @@ DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "site"
 FENCE = re.compile(r"(^ *(`{3,}|~{3,}).*?^ *\2 *$)", re.M | re.S)
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?P<after>\))")
+ROW, CODE = re.compile(r"^\|.*$", re.M), re.compile(r"`[^`\n]+`")
 ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:")
 
 
@@ -56,7 +58,12 @@ def rewritten(path: Path, text: str) -> str:
         where = os.path.relpath(place(target), place(path).parent)
         return f"{match['before']}{where}{match['anchor'] or ''}{match['after']}"
 
-    return prose(text, lambda part: LINK.sub(one, part))
+    return prose(text, lambda part: ROW.sub(_plain_bars, LINK.sub(one, part)))
+
+
+def _plain_bars(row: re.Match[str]) -> str:
+    """A table's row; here a bar in code needs no backslash, and would show it."""
+    return CODE.sub(lambda code: code[0].replace(r"\|", "|"), row[0])
 
 
 def lay_out(site: Path = SITE) -> list[Path]:

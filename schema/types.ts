@@ -1978,6 +1978,28 @@ export interface ShownChange {
   note?: string | null;
 }
 /**
+ * What an identity provider led back with, and the ticket of the attempt.
+ */
+export interface SignInFinishBody {
+  ticket: string;
+  code: string;
+  state: string;
+  /**
+   * The provider's own name, if it says one (RFC 9207).
+   */
+  iss: string | null;
+}
+/**
+ * A browser that an identity provider signed in; its cookie came with this.
+ */
+export interface SignInFinished {
+  /**
+   * The page's key, without which the cookie opens nothing.
+   */
+  key: string;
+  user_id: string;
+}
+/**
  * A one-time link that signs a browser in.
  */
 export interface SignInLink {
@@ -1986,6 +2008,15 @@ export interface SignInLink {
    */
   path: string;
   expires_in_seconds: number;
+}
+/**
+ * Ways to sign in to the page, beside one-time links.
+ */
+export interface SignInWays {
+  /**
+   * Name of the identity provider; null if there is none.
+   */
+  provider: string | null;
 }
 /**
  * Its content. `text` is null if there was no file, or if `shown` is false and it cannot be shown.

@@ -128,6 +128,33 @@ class ServerSettings(_Settings):
     public_key: str | None = Field(default=None, description="A PEM public key that verifies tokens.")
     token_audience: str | None = Field(default=None, description="Required `aud` of a token.")
     token_issuer: str | None = Field(default=None, description="Required `iss` of a token.")
+    token_user_claim: str = Field(
+        default="sub", min_length=1, description="Claim that names the user: `sub`, `email`, `preferred_username`."
+    )
+    token_scope_claims: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("scope",), description="Claims that hold scopes, comma separated: `scope`, `scp`, `permissions`."
+    )
+    token_scope_prefix: str = Field(
+        default="", description="What stands before our scopes there: with `byleave:` the scope chat is `byleave:chat`."
+    )
+    token_role_claims: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("roles", "groups"),
+        description="Claims that hold roles or groups, comma separated; a dot leads inside: `realm_access.roles`.",
+    )
+    token_roles: Annotated[dict[str, tuple[str, ...]], NoDecode] = Field(
+        default_factory=dict,
+        description="Scopes by role or group: `developers=chat approve execute, nightly=agent`. With it, only people "
+        "with chat and approve may use the page.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None, description="Identity provider that people sign in with on the page (OpenID Connect): its issuer."
+    )
+    oidc_client_id: str | None = Field(default=None, description="This server's client id there.")
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="Its secret there; left out: a public client, which PKCE protects."
+    )
+    oidc_name: str | None = Field(default=None, description="The provider's name on the page; left out: its host.")
+    oidc_scopes: str = Field(default="openid profile email", description="Scopes that are asked of the provider.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
     )
@@ -221,12 +248,28 @@ class ServerSettings(_Settings):
             raise ValueError("a bus is nats://HOST:PORT, or postgresql://… for a direct connection to the database")
         return value
 
-    @field_validator("allowed_hosts", "allowed_commands", "page_origins", "trusted_proxies", mode="before")
+    @field_validator(
+        "allowed_hosts",
+        "allowed_commands",
+        "page_origins",
+        "trusted_proxies",
+        "token_scope_claims",
+        "token_role_claims",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("token_roles", mode="before")
+    @classmethod
+    def _roles(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = (part.partition("=") for part in value.split(",") if part.strip())
+        return {role.strip(): tuple(scopes.split()) for role, _, scopes in pairs}
 
     @field_validator("page_origins")
     @classmethod

@@ -22,6 +22,15 @@ class ServerOptions(TypedDict, total=False):
     public_key: str | None
     token_audience: str | None
     token_issuer: str | None
+    token_user_claim: str
+    token_scope_claims: tuple[str, ...]
+    token_scope_prefix: str
+    token_role_claims: tuple[str, ...]
+    token_roles: dict[str, tuple[str, ...]]
+    oidc_issuer: str | None
+    oidc_client_id: str | None
+    oidc_client_secret: SecretStr | None
+    oidc_name: str | None
     allowed_hosts: tuple[str, ...]
     page_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]

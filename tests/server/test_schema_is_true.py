@@ -35,6 +35,7 @@ SAMPLES: JsonObject = {
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExchangeBody": {"code": "x"},
+    "SignInFinishBody": {"ticket": "x", "code": "x", "state": "x", "iss": "x"},
     "ProofBody": {"claims": "a.b", "challenge": DIGEST},
 }
 IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id")}

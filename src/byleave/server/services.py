@@ -28,7 +28,9 @@ from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.overview import PolicyText
+from byleave.server.auth.claims import ClaimMap
 from byleave.server.auth.keys import SharedSecret
+from byleave.server.auth.provider import IdentityProvider
 from byleave.server.auth.secret import link_key, seal_keys, server_secret
 from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
@@ -94,6 +96,8 @@ class Services:
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
     readiness: Readiness
+    provider: IdentityProvider | None = None
+    """Signs people in to the page, beside links."""
     own_rules: tuple[PolicyText, ...] = ()
     """The server's own layers, as read when it started."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -154,6 +158,8 @@ class Services:
         await self.shares.stop()
         await self.attendance.wait_closed()
         await self.sessions.close()
+        if self.provider is not None:
+            await self.provider.close()
         for part in self.on_demand.values():
             await part.close()
         if self.worker is not None:
@@ -170,6 +176,8 @@ class Services:
 async def open_services(settings: ServerSettings, *, model: "Model | None" = None) -> Services:
     """Open everything the settings name; raise ConfigurationError if they are wrong. `model` replaces the settings'."""
     verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
+    signing = SharedSecret(server_secret(settings))
+    provider = _provider(settings, signing)
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
     bus, nats = MemoryBus(), _nats(settings)
@@ -220,12 +228,19 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         attendance=Attendance(store, presence),
         retention=retention,
         shares=shares,
-        signing=SharedSecret(server_secret(settings)),
+        signing=signing,
+        provider=provider,
         # Any read will do: all use the same thread and file.
         readiness=Readiness(lambda: store.feed.head(""), store.check_writable),
         own_rules=own_rules,
         observer=observer,
     )
+
+
+def _provider(settings: ServerSettings, signing: SharedSecret) -> IdentityProvider | None:
+    if settings.oidc_issuer is None and settings.oidc_client_id is None:
+        return None
+    return IdentityProvider(settings, signing.derived("sign-in tickets"), ClaimMap.of(settings))
 
 
 def _nats(settings: ServerSettings) -> WakeUps | None:

@@ -80,7 +80,7 @@ async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, 
     If another page led here, or another user is signed in, a page asks first."""
     code = query.code
     found = await parts.sign_in.look_up(code)
-    other = await _signed_in_as(parts, request, None if found is None else found.user)
+    other = await signed_in_as(parts, request, None if found is None else found.user)
     if found is None:
         # An old tab, reloaded with its used link in a browser that is signed in: go on to the page.
         return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
@@ -116,16 +116,30 @@ async def _signed_in(parts: Services, request: Request, code: str) -> Response:
         return _over(request)
     key, seconds = new_key(), found.session_seconds()
     response = _handing_over(key, found.user)
+    set_cookie(parts, request, response, found.user, seconds, key, led_by=found.led_by)
+    return response
+
+
+def set_cookie(
+    parts: Services,
+    request: Request,
+    response: Response,
+    user: str,
+    seconds: int,
+    key: str,
+    *,
+    led_by: tuple[str, ...] = (),
+) -> None:
+    """Sign a browser in: its cookie, of use only together with the key."""
     response.set_cookie(
         cookie_name(request.headers.get("host", "")),
-        issue_session(parts.settings, found.user, seconds, key=key, led_by=found.led_by),
+        issue_session(parts.settings, user, seconds, key=key, led_by=led_by),
         max_age=seconds,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
         path="/",
     )
-    return response
 
 
 def _handing_over(key: str, user: str) -> Response:
@@ -156,7 +170,7 @@ def _asked(request: Request, code: str, found: Code, other: str | None) -> Respo
     )
 
 
-async def _signed_in_as(parts: Services, request: Request, wanted: str | None) -> str | None:
+async def signed_in_as(parts: Services, request: Request, wanted: str | None) -> str | None:
     """The user of a valid cookie, preferably another than `wanted`; None if there is none. A browser that follows a
     link sends no key: use this only to ask before a user is replaced, and for nothing else."""
     holders = await parts.sessions.holders(_cookies(request))

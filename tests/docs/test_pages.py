@@ -22,14 +22,16 @@ import pytest
 from byleave.client.api import ServerApi
 from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.events import ApprovalRequested
+from harness.forks import Forked, untraced_forks
 from harness.model_server import MODEL, Asked, Turn, call, open_model_server, say
 from harness.pages import PAGES, ROOT, Block, blocks, runs, script
 from harness.ports import free_port
 
-LIMIT_SECONDS = 110
+LIMIT_SECONDS = 300
+"""A page is some twenty programs, one after the other, perhaps on a busy machine."""
 BLOCKS = {str(path.relative_to(ROOT)): list(blocks(path)) for path in PAGES}
 RUN = sorted(page for page, found in BLOCKS.items() if any(runs(block) for block in found))
-SERVED = ("docs/protocol.md",)
+SERVED = ("docs/protocol.md", "docs/record.md")
 """Pages whose reader has a server and nothing else; those of the others have `byleave up`."""
 ALONE = ("docs/operations.md",)
 """Pages that start their own server."""
@@ -54,6 +56,7 @@ NOT_RUN = {
     "stays on your terminal; every other block of these pages runs beside it": 1,
     "a machine of yours, with its own token; README.md runs one on this machine": 1,
     "addresses of yours; tests/deploy/test_proxies.py run both proxies": 1,
+    "a provider of yours; tests/ui/test_identity_provider.py signs in with one": 1,
     "sends to a collector of yours; tests/telemetry send to one": 1,
     "for a page of yours; tests/ui/test_other_pages.py shows one": 1,
     "values of yours, in the environment of a service": 1,
@@ -135,17 +138,12 @@ class Reader:
             subprocess.run(["git", *command], cwd=self.project, env=self.environment, check=True)
 
     def start(self, *words: str) -> "Running":
-        command = [sys.executable, "-m", "byleave.cli.main", *words, "--port", str(self.port), "--json"]
-        return Running(
-            subprocess.Popen(command, cwd=self.project, env=self.environment, stdout=subprocess.PIPE, text=True)
-        )
+        arguments = (*words, "--port", str(self.port), "--json")
+        return Running(untraced_forks().start(arguments, self.environment, self.project))
 
     def output(self, *words: str) -> str:
-        command = [sys.executable, "-m", "byleave.cli.main", *words]
-        done = subprocess.run(
-            command, cwd=self.project, env=self.environment, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+        made = untraced_forks().start(words, self.environment, self.project)
+        return made.communicate()[0].strip()
 
     def type(self, page: list[Block]) -> None:
         """Type a page's blocks, one after the other."""
@@ -187,7 +185,7 @@ class Reader:
 class Running:
     """A process of the product that says in JSON when it is ready."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Forked) -> None:
         self.process = process
 
     def __enter__(self) -> dict[str, str]:
@@ -195,12 +193,11 @@ class Running:
         return json.loads(self.process.stdout.readline())
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(30)
 
 
+@pytest.mark.timeout(LIMIT_SECONDS + 60)
 @pytest.mark.parametrize("page", RUN)
 def test_page_runs_as_it_stands(page: str, tmp_path: Path) -> None:
     missing = [name for name in ("jq", "curl", "sqlite3", "openssl") if shutil.which(name) is None]
@@ -211,6 +208,7 @@ def test_page_runs_as_it_stands(page: str, tmp_path: Path) -> None:
         keys = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "test", "MODEL": MODEL}
         reader = Reader(tmp_path, {**keys, "OPENAI_AGENTS_DISABLE_TRACING": "1"})
         if page in SERVED:
+            reader.environment["BYLEAVE_HOME"] = str(tmp_path / "srv")
             ends.enter_context(reader.start("serve"))
         elif page not in ALONE:
             told = ends.enter_context(reader.start("up", str(reader.project)))
@@ -226,4 +224,4 @@ def test_page_runs_as_it_stands(page: str, tmp_path: Path) -> None:
         reader.type(BLOCKS[page])
         kept = [path.stat().st_mode & 0o777 for path in (tmp_path / "backups").iterdir()]
         assert set(kept) <= {0o600}, "a backup is its owner's alone"
-        assert bool(kept) is (page == "docs/operations.md")
+        assert bool(kept) is (page == "docs/record.md")

@@ -14,7 +14,9 @@ from byleave import installation
 from byleave.installation import add_command, install_command, missing_extra
 
 ROOT = Path(__file__).resolve().parents[1]
-PIP = re.compile(r"pip install[^\n]{0,20}(?:byleave|\.)\[|pipx? install byleave|uv add byleave|uvx byleave")
+ROOMS = ("docs", "deploy", "examples", "vscode")
+PUBLISHED = re.compile(r"(?:install|add|inject|uvx|--from|run) ['\"]?byleave(?:\[|['\"\s]|$)")
+"""What would look for Byleave on a registry."""
 
 
 class Installed:
@@ -95,11 +97,16 @@ def test_another_machine_is_told_no_path() -> None:
     assert missing_extra("mcp") == "Whoever runs the server installs Byleave's extra 'mcp' there."
 
 
-def test_no_other_place_says_how_to_install_byleave() -> None:
+def test_nothing_names_a_package_that_is_not_published() -> None:
+    assert PUBLISHED.search("pip install 'byleave[nats]'")
+    assert PUBLISHED.search("uvx byleave up")
+    source = [path for path in (ROOT / "src" / "byleave").rglob("*.py") if path.name != "installation.py"]
+    pages = [*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.md"))]
+    written = [*source, *(path for path in pages if "node_modules" not in path.parts)]
     found = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in (ROOT / "src" / "byleave").rglob("*.py")
+        for path in written
         for line in path.read_text(encoding="utf-8").splitlines()
-        if PIP.search(line)
+        if PUBLISHED.search(line) or (path in source and re.search(r"pip install .{0,3}\.\[", line))
     ]
     assert found == []

@@ -97,6 +97,9 @@ def blocks(path: Path) -> Iterator[Block]:
             name = str(path.relative_to(ROOT))
             yield Block(name, line, language, title[1] if title else None, token.content, marks)
             marks = {}
+        elif token.type == "code_block":
+            # An indented block has no language and no mark: it would be left out in silence.
+            yield Block(str(path.relative_to(ROOT)), (token.map or [0])[0] + 1, "indented", None, token.content, {})
         elif token.type == "paragraph_open":
             marks = {}
 

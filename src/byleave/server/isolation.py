@@ -30,7 +30,7 @@ from byleave.server.auth.tokens import HEADER, TOKEN_HINT, Principal
 from byleave.settings import ServerSettings
 
 from .bodies import JSON_HINT, BodyLimits, Headers, RequestBody, media_type
-from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
+from .errors import Misdirected, NoToken, Unauthenticated, WrongForm, WrongMediaType
 from .problems import problem_response
 from .proxies import FORWARDED, TrustedProxies
 from .request_rates import RequestRates
@@ -217,7 +217,7 @@ class UserIsolationMiddleware:
             return await parts.verifier.verify(token.strip())
         cookies = cookies_in(headers.get(b"cookie", ""))
         if not cookies:
-            raise Unauthenticated(
+            raise NoToken(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
         check_same_origin(headers, scope["method"], host, scope["scheme"])

@@ -11,4 +11,5 @@ ROUTERS = (
             *(projects, audit, policy, page, sign_in, provider, about),
         )
     ),
+    mcp.about,
 )

@@ -42,6 +42,7 @@ from byleave.protocol.wire import JsonObject
 from byleave.server.auth.tokens import Principal
 from byleave.server.errors import MethodNotAllowed, TooMany, Unavailable, WrongForm
 from byleave.server.feed import Reader
+from byleave.server.problems import origin_of
 from byleave.server.services import Services
 from byleave.store import ExecutionRow, SessionRow
 
@@ -61,7 +62,7 @@ async def answer_request(
     parts: Services, principal: Principal, project_id: str, request: Request, body: bytes, message: object
 ) -> Response:
     """Answer one request of an agent about a project of its user; `message` is the value of its checked body."""
-    asked = Asked(parts, principal, project_id)
+    asked = Asked(parts, principal, project_id, page=f"{origin_of(request.scope)}/")
     if request.headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION) not in HANDSHAKE_PROTOCOL_VERSIONS:
         return _McpResponse(asked, _serve_alone, body)
     fields = cast(JsonObject, message) if isinstance(message, dict) else {}
@@ -91,6 +92,8 @@ class Asked:
     principal: Principal
     project_id: str
     session_id: str | None = None
+    page: str | None = None
+    """Address of the page, as the host reaches this server."""
 
     def new_session(self) -> str:
         name = secrets.token_urlsafe(16)
@@ -114,7 +117,8 @@ class Asked:
         agent_id = self.principal.agent_id
         session = await self.parts.executor.agent_session(self.principal.user_id, self.project_id, None, agent_id)
         caller = Caller(agent_id=agent_id, mode=self.principal.mode, group=self.session_id)
-        return Found(_WatchedCaller(self.parts, session, caller), self._key(request_id) if self.session_id else None)
+        key = self._key(request_id) if self.session_id else None
+        return Found(_WatchedCaller(self.parts, session, caller), key, self.page)
 
     async def recorded(self, request_id: object) -> str:
         """Return the id of the call of a request, once it is in the record; raise NotFound if it never gets there."""
@@ -254,7 +258,8 @@ class _Stream(EventStore):
                 await send(JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params))
 
         caller = (await self._asked.found(request_id)).caller
-        result = await resume_call(caller, self._asked.recorded(request_id), Progress(report, self._place.count))
+        progress = Progress(report, self._place.count, page=self._asked.page)
+        result = await resume_call(caller, self._asked.recorded(request_id), progress)
         shown = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         await send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=shown))
 

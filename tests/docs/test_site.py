@@ -5,12 +5,17 @@ import subprocess
 import sys
 import tomllib
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+
+from harness.browser import USUAL_MS, need_chromium, new_context, open_browser
+from harness.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
@@ -88,6 +93,36 @@ def test_nothing_is_loaded_from_elsewhere(site: dict[Path, Page]) -> None:
     root = next(path for path in site if path.name == "api.html").parent
     for style in root.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style.name
+
+
+async def test_a_reader_searches_and_the_browser_asks_nobody_else(site: dict[Path, Page]) -> None:
+    need_chromium()
+    root = next(path for path in site if path.name == "api.html").parent
+    asked: list[str] = []
+    async with serving(root) as address, open_browser() as browser:
+        page = await (await new_context(browser)).new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        for name in ("api", "how", "compared", "index"):
+            await page.goto(f"{address}/{name}.html")
+        await page.get_by_role("button", name="Search").click()
+        await page.keyboard.type("undo")
+        await page.get_by_text("byleave undo").first.wait_for(timeout=USUAL_MS)
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+    assert any(url.endswith("api.html") for url in asked)
+
+
+@asynccontextmanager
+async def serving(root: Path) -> AsyncGenerator[str]:
+    app = web.Application()
+    app.router.add_static("/", root)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
 
 
 def test_every_page_of_the_menu_is_there_and_every_page_of_docs_is_in_it(site: dict[Path, Page]) -> None:

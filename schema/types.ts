@@ -86,6 +86,7 @@ export type FeedEvent =
   | ApprovalDecided
   | InspectionRequested
   | UndoRequested
+  | SessionUndoRequested
   | ToolUndone
   | MachinesChanged
   | FeedGap
@@ -101,6 +102,7 @@ export type FeedEvent =
   | ChatText
   | RunChanged
   | RunUsage
+  | SessionChanged
   | ChatError;
 export type GrantStatus = "active" | "revoked" | "expired" | "used_up";
 /**
@@ -128,6 +130,10 @@ export interface AgentInfo {
   name: string;
   description: string;
   model: string;
+  /**
+   * Models a message may choose, the usual one first.
+   */
+  models: string[];
   mode: AgentMode;
   widest_mode: AgentMode1;
   tools: string[];
@@ -552,6 +558,14 @@ export interface Begun {
 export interface CallRef {
   tool_id: string;
 }
+/**
+ * A call that was undone together with others.
+ */
+export interface CallUndo {
+  tool_id: string;
+  undo_id: string;
+  files: number;
+}
 export interface Cancelled {
   success: boolean;
   message: string;
@@ -579,6 +593,17 @@ export interface ChangedFile {
    * Its undo began and did not end.
    */
   interrupted: boolean;
+}
+/**
+ * A file that calls of a conversation changed, as the record tells.
+ */
+export interface ChangedPath {
+  path: string;
+  change: "created" | "changed" | "deleted";
+  /**
+   * Calls that changed it, oldest first.
+   */
+  tool_ids: string[];
 }
 export interface ChatError {
   /**
@@ -1171,6 +1196,42 @@ export interface UndoRequested {
   };
 }
 /**
+ * Asks a client to preview or carry out the undo of all its calls of a conversation.
+ */
+export interface SessionUndoRequested {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "session.undo_request";
+  request_id: string;
+  /**
+   * The oldest of the calls.
+   */
+  tool_id: string;
+  /**
+   * Newest first.
+   */
+  tool_ids: string[];
+  client_id: string;
+  session_id: string;
+  /**
+   * Plan to carry out; null for a preview.
+   */
+  plan: string | null;
+  partial: boolean;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+  /**
+   * Paths denied by the server's rules, by tool; the machine adds its owner's.
+   */
+  keep_off: {
+    [k: string]: string[];
+  };
+}
+/**
  * The file changes of a call were undone.
  */
 export interface ToolUndone {
@@ -1376,6 +1437,26 @@ export interface RunUsage {
   requests: number;
   input_tokens: number;
   output_tokens: number;
+  /**
+   * US dollars at the providers' list prices, as a decimal number; null if the price is not known.
+   */
+  cost_usd: string | null;
+}
+/**
+ * A person renamed or deleted a conversation.
+ */
+export interface SessionChanged {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.session";
+  session_id: string;
+  /**
+   * Empty if it was deleted.
+   */
+  title: string;
+  deleted: boolean;
 }
 /**
  * An event of a stream.
@@ -1398,6 +1479,46 @@ export interface FeedRef {
 export interface FileBefore {
   tool_id: string;
   path: string;
+}
+export interface FileOffers {
+  /**
+   * The most fitting first.
+   */
+  files: OfferedFile[];
+  /**
+   * False if there are more than were looked through, or than are listed.
+   */
+  complete: boolean;
+}
+/**
+ * A file or directory that a message could name.
+ */
+export interface OfferedFile {
+  path: string;
+  type: "file" | "directory";
+}
+/**
+ * A conversation that a search found.
+ */
+export interface FoundSession {
+  session: Session;
+  /**
+   * Number of its messages that hold the text; 0 if only the title does.
+   */
+  messages: number;
+  /**
+   * Part of the newest of them.
+   */
+  excerpt: string | null;
+}
+export interface Session {
+  session_id: string;
+  project_id: string;
+  title: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
 }
 export interface GrantList {
   grants: Grant[];
@@ -1546,6 +1667,10 @@ export interface MessageBody {
    * Agent of the project that works on the message; defaults to `chat`.
    */
   agent?: string | null;
+  /**
+   * One of the agent's `models`; defaults to that of its run before in the conversation, else to the first.
+   */
+  model?: string | null;
   /**
    * Idempotency key of the sender. A repeated message gets the first answer and is neither stored nor worked on
    * twice; another message with the same key is a conflict.
@@ -1703,6 +1828,22 @@ export interface QueueReport {
   tool_ids: string[];
 }
 /**
+ * A command of a conversation that could have changed something.
+ */
+export interface RanCommand {
+  tool_id: string;
+  line: string;
+  status: ExecutionStatus;
+  /**
+   * None if it did not end by itself.
+   */
+  exit_code: number | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+}
+/**
  * Result of the tool: always with `success`, and with `error` on failure.
  */
 export interface RanTool {
@@ -1810,6 +1951,10 @@ export interface Run {
   agent: string;
   state: RunState;
   mode: AgentMode2;
+  /**
+   * Model that was chosen for it; null for the agent's usual one.
+   */
+  model: string | null;
   error: string | null;
   /**
    * ISO 8601, UTC, milliseconds
@@ -1945,18 +2090,149 @@ export interface ServerRequest {
     [k: string]: unknown;
   } | null;
 }
-export interface Session {
+/**
+ * What the calls of a conversation changed.
+ */
+export interface SessionChanges {
   session_id: string;
-  project_id: string;
-  title: string;
+  /**
+   * By path. A file that a call made and a later one deleted is left out.
+   */
+  files: ChangedPath[];
+  /**
+   * Larger than `files` if there are too many to list, or a command changed more than its record names.
+   */
+  total_files: number;
+  /**
+   * Oldest first, without those that only read.
+   */
+  commands: RanCommand[];
+  /**
+   * False if there were more calls than are looked at: these are the newest.
+   */
+  complete: boolean;
+}
+export interface SessionDeleted {
+  success: boolean;
+  message: string;
+}
+/**
+ * A conversation with its messages and calls, oldest first.
+ */
+export interface SessionExport {
+  session: Session;
+  project_name: string;
   /**
    * ISO 8601, UTC, milliseconds
    */
-  created_at: string;
+  exported_at: string;
+  messages: Message[];
+  /**
+   * Results that are too long for a list are left out and say `shortened`; `GET /my/tools/{tool_id}` has them.
+   */
+  calls: Execution[];
+  /**
+   * False if older messages or calls were left out.
+   */
+  complete: boolean;
 }
 export interface SessionList {
   sessions: Session[];
   total_count: number;
+}
+/**
+ * Newest conversations first.
+ */
+export interface SessionSearch {
+  found: FoundSession[];
+  /**
+   * False if there is more than was looked through, or than is listed.
+   */
+  complete: boolean;
+}
+/**
+ * A conversation as a Markdown document.
+ */
+export interface SessionText {
+  file_name: string;
+  text: string;
+}
+/**
+ * Request to rename a conversation.
+ */
+export interface SessionTitle {
+  title: string;
+}
+/**
+ * Outcome of undoing a conversation, or that it is still in progress.
+ */
+export interface SessionUndoAnswer {
+  session_id: string;
+  /**
+   * `undoing`: the machine is not done yet; each call's `tool.undone` on the feed reports it.
+   */
+  state: "done" | "undoing";
+  undone: CallUndo[];
+  files: number;
+  message: string;
+}
+/**
+ * Preview of undoing all calls of a conversation, newest first; each file from now to what it was before them.
+ *
+ * `tool_id` is the oldest of `calls`.
+ */
+export interface SessionUndoPlan {
+  tool_id: string;
+  /**
+   * Digest of the plan; required to carry it out.
+   */
+  plan: string;
+  /**
+   * @maxItems 200
+   */
+  files: ShownChange[];
+  /**
+   * Larger than `files` if there are too many to show.
+   */
+  total_files: number;
+  /**
+   * Files changed since the call; nothing can be undone while there are any.
+   *
+   * @maxItems 200
+   */
+  conflicts?: string[];
+  /**
+   * Files that were not kept and cannot be restored, with the reason; undoing the rest must be requested.
+   */
+  lost?: {
+    [k: string]: string;
+  };
+  /**
+   * @maxItems 200
+   */
+  left?: string[];
+  /**
+   * @maxItems 50
+   */
+  notes?: string[];
+  /**
+   * Calls that ran at the same time; some changes may be theirs.
+   *
+   * @maxItems 50
+   */
+  together?: string[];
+  /**
+   * Calls that would be undone, newest first: not those undone already, nor those that changed nothing.
+   *
+   * @maxItems 500
+   */
+  calls: string[];
+  /**
+   * Calls of which the machine keeps nothing: they changed no file, or it is too long ago.
+   *
+   * @maxItems 500
+   */
+  unknown?: string[];
 }
 /**
  * A path before and after.
@@ -1976,6 +2252,32 @@ export interface ShownChange {
    * Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link).
    */
   note?: string | null;
+}
+/**
+ * A client's answer to `session.undo_request`.
+ */
+export interface SessionUndoReport {
+  request_id: string;
+  /**
+   * The oldest call that was named.
+   */
+  tool_id: string;
+  plan?: SessionUndoPlan | null;
+  /**
+   * Calls that were undone, also if it then stopped.
+   *
+   * @maxItems 500
+   */
+  undone?: CallUndo[];
+  done?: boolean;
+  /**
+   * It has begun and takes long: another report follows.
+   */
+  begun?: boolean;
+  /**
+   * Reason it was not done, or stopped.
+   */
+  problem?: string | null;
 }
 /**
  * What an identity provider led back with, and the ticket of the attempt.

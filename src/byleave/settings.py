@@ -181,6 +181,11 @@ class ServerSettings(_Settings):
         "one server leave it at 0.",
     )
     model: str = Field(default="offline", description="Which model the chat agent uses.")
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Models that people may choose in a conversation beside `model`, comma separated. Agents with "
+        "a model of their own have no choice.",
+    )
     agents: Path | None = Field(
         default=None, description="More agents beside `chat`, each with its model, mode and tools: a TOML file."
     )
@@ -253,6 +258,7 @@ class ServerSettings(_Settings):
         "allowed_commands",
         "page_origins",
         "trusted_proxies",
+        "models",
         "token_scope_claims",
         "token_role_claims",
         mode="before",

@@ -37,6 +37,7 @@ class ServerOptions(TypedDict, total=False):
     metrics_token: SecretStr | None
     drain_seconds: float
     model: str
+    models: tuple[str, ...]
     agents: Path | None
     run_seconds: float
     run_tokens: int

@@ -76,6 +76,18 @@ EVENTS: list[JsonObject] = [
         "keep_off": {"read_file": ["private/**"]},
     },
     {
+        "kind": "session.undo_request",
+        "request_id": "undo_1",
+        "tool_id": "exec_1",
+        "tool_ids": ["exec_2", "exec_1"],
+        "client_id": "cli_1",
+        "session_id": "ses_1",
+        "plan": None,
+        "partial": False,
+        "deadline": DEADLINE,
+        "keep_off": {},
+    },
+    {
         "kind": "tool.undone",
         "tool_id": "exec_1",
         "undo_id": "exec_2",
@@ -192,7 +204,9 @@ EVENTS: list[JsonObject] = [
         "requests": 2,
         "input_tokens": 1200,
         "output_tokens": 80,
+        "cost_usd": "0.0042",
     },
+    {"kind": "chat.session", "session_id": "ses_1", "title": "Release 2", "deleted": False},
     {"kind": "chat.error", "session_id": "ses_1", "run_id": None, "message": "No model.", "hint": None},
 ]
 

@@ -26,6 +26,14 @@ SAMPLES: JsonObject = {
     "ResultBatch": {"results": [{"tool_id": "exec_1", "report": {"status": "completed", "result": {}}}]},
     "Inspection": {"files": [{"path": "a", "sha256": DIGEST, "size": 1, "shortened": False}]},
     "UndoBody": {"plan": DIGEST, "partial": False},
+    "SessionTitle": {"title": "Release 2"},
+    "SessionUndoReport": {
+        "request_id": "undoreq_1",
+        "tool_id": "exec_1",
+        "undone": [{"tool_id": "exec_1", "undo_id": "undo_1", "files": 1}],
+        "done": False,
+        "begun": False,
+    },
     "UndoReport": {"request_id": "undoreq_1", "done": False, "begun": False},
     "GrantPreviewBody": {"rule": {"tool": "write_file", "exact": False, "paths": ["src/**"]}},
     "PolicyDeclaration": {
@@ -38,7 +46,7 @@ SAMPLES: JsonObject = {
     "SignInFinishBody": {"ticket": "x", "code": "x", "state": "x", "iss": "x"},
     "ProofBody": {"claims": "a.b", "challenge": DIGEST},
 }
-IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id")}
+IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "session_id")}
 
 
 def _operations() -> Iterator[tuple[str, str, JsonObject]]:
@@ -185,13 +193,14 @@ async def test_answers_are_as_described(server: Server, page: str) -> None:
     project = await alice.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
     tool_id, approval_id = await alice.question(project)
-    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "name": "x"}
+    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "session_id": session, "name": "x"}
     passed = 0
     for method, path, operation in _operations():
         streams = "text/event-stream" in str(operation["responses"].get("200"))
         if method != "GET" or streams or path.startswith(("/mcp", "/sign")):
             continue
         query = f"?session_id={session}" if path.endswith(("/messages", "/runs")) else ""
+        query = "?query=x" if path.endswith("/search") else query
         if page and any(one["name"] == "limit" for one in operation["parameters"]):
             query = f"{query}{'&' if query else '?'}limit=1"
         async with asyncio.timeout(20):

@@ -12,6 +12,7 @@ import type {
   DecisionAnswer,
   Execution,
   ExecutionPage,
+  FileOffers,
   Grant,
   GrantList,
   GrantPreview,
@@ -26,7 +27,15 @@ import type {
   ProjectList,
   RuleLayers,
   RunList,
+  Session,
+  SessionChanges,
+  SessionDeleted,
+  SessionExport,
   SessionList,
+  SessionSearch,
+  SessionText,
+  SessionUndoAnswer,
+  SessionUndoPlan,
   SignInLink,
   ToolCatalogue,
   UndoAnswer,
@@ -114,6 +123,21 @@ export class Api {
   /** For who has no project yet; another tab may have asked at the same moment, and both get the same one. */
   firstProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
   sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
+  search = (project: string, query: string) => this.#get<SessionSearch>(inProject(project, "chat/search"), { query });
+  renameSession = (project: string, session: string, title: string) =>
+    this.#send<Session>(inSession(project, session, "rename"), { title });
+  /** Asked twice it would not find what it has deleted. */
+  deleteSession = (project: string, session: string) =>
+    this.#ask<SessionDeleted>("POST", inSession(project, session, "delete"), {});
+  exportSession = (project: string, session: string) => this.#get<SessionExport>(inSession(project, session, "export"));
+  sessionText = (project: string, session: string) => this.#get<SessionText>(inSession(project, session, "markdown"));
+  sessionChanges = (project: string, session: string) =>
+    this.#get<SessionChanges>(inSession(project, session, "changes"));
+  sessionUndoPlan = (project: string, session: string) =>
+    this.#get<SessionUndoPlan>(inSession(project, session, "undo"));
+  undoSession = (project: string, session: string, body: UndoBody) =>
+    this.#ask<SessionUndoAnswer>("POST", inSession(project, session, "undo"), body);
+  files = (project: string, query: string) => this.#get<FileOffers>(inProject(project, "files"), { query });
   messages = (project: string, session_id: string, limit: number, before?: string) =>
     this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });
   /** Goes out again under its own name only, which the outbox keeps. */
@@ -184,6 +208,10 @@ export class Api {
 
 function inProject(project: string, rest: string): string {
   return `/my/projects/${encodeURIComponent(project)}/${rest}`;
+}
+
+function inSession(project: string, session: string, rest: string): string {
+  return inProject(project, `chat/sessions/${encodeURIComponent(session)}/${rest}`);
 }
 
 export function withQuery(path: string, query: Query): string {

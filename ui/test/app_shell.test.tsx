@@ -501,6 +501,7 @@ describe("the composer", () => {
       requests: 1,
       input_tokens: 1200,
       output_tokens: 30,
+      cost_usd: null,
       timestamp: sample.at(1),
     });
     expect(screen.getByText(/tokens in/)).toBeTruthy();

@@ -67,6 +67,7 @@ describe("messages", () => {
         requests: 1,
         input_tokens: 1,
         output_tokens: 1,
+        cost_usd: null,
         timestamp: sample.at(1),
       },
     );
@@ -269,9 +270,10 @@ describe("runs, usage, grants, machines", () => {
       requests: 2,
       input_tokens: 30,
       output_tokens: 4,
+      cost_usd: null,
       timestamp: sample.at(1),
     };
-    expect(told(OPEN, used).usage).toEqual({ requests: 2, inputTokens: 30, outputTokens: 4 });
+    expect(told(OPEN, used).usage).toEqual({ requests: 2, inputTokens: 30, outputTokens: 4, cost: null });
   });
 
   test("a new grant comes first and is remarked in its conversation; a changed one stays in its place", () => {

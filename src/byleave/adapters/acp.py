@@ -73,6 +73,7 @@ from acp.schema import (
 from byleave.gate import MASK_PREFIX, safe_text
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, SeenRole, WholeCall
 from byleave.protocol.chat import (
+    CHAT_AGENT,
     MAX_MESSAGE_CHARACTERS,
     Cancelled,
     MessageAccepted,
@@ -399,7 +400,7 @@ class Turn:
         request = question.request
         call = ToolCallUpdate(
             tool_call_id=request.tool_id,
-            title=one_line(request.description.partition("\n")[0]),
+            title=one_line(self._asker(request) + request.description.partition("\n")[0]),
             status="pending",
             content=await self._dialog_content(request),
         )
@@ -457,7 +458,7 @@ class Turn:
 
     async def _dialog_content(self, request: ApprovalRequested) -> list[Content]:
         """Return the content of the dialog."""
-        lines = [request.description, *(finding.reason for finding in request.findings)]
+        lines = [f"{self._asker(request)}{request.description}", *(finding.reason for finding in request.findings)]
         content: list[Content] = [tool_content(text_block("\n".join(lines)))]
         if request.tool_name == "write_file":
             content.append(await self._change(request) or tool_content(text_block(await self._whole(request))))
@@ -471,6 +472,11 @@ class Turn:
             how = f"`byleave approvals show {request.approval_id} --reveal`"
             content.append(tool_content(text_block(f"See what is masked on the page, or with {how}.")))
         return content
+
+    def _asker(self, request: ApprovalRequested) -> str:
+        """Name an agent that is not the one of this conversation: one that runs elsewhere may name it, too."""
+        own = self.agent or CHAT_AGENT
+        return "" if request.agent_id in (None, own) else f"Asked by the agent {safe_text(request.agent_id)}: "
 
     async def _change(self, request: ApprovalRequested) -> Content | None:
         """Return the diff of a write; None if the editor cannot compare all of it."""

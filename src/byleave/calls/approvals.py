@@ -254,6 +254,7 @@ def _decide(transaction: Transaction, answer: Answer, client_id: str | None, wai
                 hint="Look again, and answer with `calls` for as many as you allow.",
             )
         if answer.approve:
+            waiting = waiting_executions(transaction, approval.id, whole=True)
             return _approve(ledger, approval, waiting, answer, client_id, waits)
         return _reject(ledger, approval, waiting, answer)
 
@@ -289,7 +290,7 @@ def _release(ledger: Ledger, grant: GrantRow, client_id: str | None, waits: Wait
     """Approve the session's waiting calls that a new grant covers, as far as its uses reach."""
     released: list[str] = []
     for approval in pending_in_session(ledger.transaction, grant.session_id, grant.user_id):
-        waiting = waiting_executions(ledger.transaction, approval.id)
+        waiting = waiting_executions(ledger.transaction, approval.id, whole=True)
         left = len(waiting)
         for execution in waiting:
             used = use_grant(ledger, execution)

@@ -272,7 +272,7 @@ class ToolExecutor:
         self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str
     ) -> None:
         """Take a client's report on what a call would run or replace, and ask the person with it."""
-        row = await self._store.executions.get(tool_id, user_id=user_id)
+        row = await self._store.executions.get(tool_id, user_id=user_id, whole=True)
         if row.project_id != project_id:
             raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
         if row.status is not ExecutionStatus.PENDING:
@@ -642,5 +642,5 @@ async def settle(
     return await store.database.write(
         work,
         heavy=len(result or "") > HEAVY_CHARACTERS,
-        ahead=lambda: [transitions.execution_of(execution_id, user_id), head_of(project_id)],
+        ahead=lambda: [transitions.execution_of(execution_id, user_id, whole=False), head_of(project_id)],
     )

@@ -8,13 +8,13 @@ import hashlib
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
 
 from .changes import MAX_SHOWN_TEXT
 from .grants import GrantTerms, Suggestion
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .verdicts import Finding
-from .wire import Digest, JsonObject, Timestamp, WireModel, canonical_json
+from .wire import Digest, JsonObject, Timestamp, Whole, WireModel, canonical_json
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
@@ -41,7 +41,7 @@ class SeenFile(WireModel):
     """Workspace-relative."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
-    size: StrictInt | None = Field(default=None, ge=0)
+    size: Whole | None = Field(default=None, ge=0)
     modified_at: Timestamp | None = None
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
     """Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets."""
@@ -159,7 +159,7 @@ class ApproveBody(WireModel):
     """Rule, expiry and number of uses, for a scope wider than this call."""
     digest: str | None = Field(default=None, max_length=64)
     """Digest that was shown; if given, it must match the pending one."""
-    calls: StrictInt = Field(default=1, ge=1)
+    calls: Whole = Field(default=1, ge=1)
     """Number of waiting calls that was shown: if more wait now, nothing is approved."""
 
 
@@ -177,7 +177,7 @@ class ConfirmBody(WireModel):
     scope: ApprovalScope = ApprovalScope.ONCE
     terms: GrantTerms | None = None
     digest: str | None = Field(default=None, max_length=64)
-    calls: StrictInt = Field(default=1, ge=1)
+    calls: Whole = Field(default=1, ge=1)
     """Number of waiting calls that was shown: if more wait now, nothing is approved."""
 
 

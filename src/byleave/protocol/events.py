@@ -93,6 +93,26 @@ class UndoRequested(Event):
     """Paths denied by the server's rules, by tool; the machine adds its owner's."""
 
 
+class SessionUndoRequested(Event):
+    """Asks a client to preview or carry out the undo of all its calls of a conversation."""
+
+    kind: Literal["session.undo_request"] = "session.undo_request"
+    request_id: str
+    tool_id: str
+    """The oldest of the calls."""
+    tool_ids: list[str]
+    """Newest first."""
+    client_id: str
+    session_id: str
+    plan: str | None
+    """Plan to carry out; null for a preview."""
+    partial: bool
+    deadline: Timestamp
+    """Nobody waits after this: do not carry it out later."""
+    keep_off: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
+    """Paths denied by the server's rules, by tool; the machine adds its owner's."""
+
+
 class ToolUndone(Event):
     """The file changes of a call were undone."""
 
@@ -247,6 +267,18 @@ class RunUsage(Event):
     """Number of model responses."""
     input_tokens: int
     output_tokens: int
+    cost_usd: str | None = None
+    """US dollars at the providers' list prices, as a decimal number; null if the price is not known."""
+
+
+class SessionChanged(Event):
+    """A person renamed or deleted a conversation."""
+
+    kind: Literal["chat.session"] = "chat.session"
+    session_id: str
+    title: str
+    """Empty if it was deleted."""
+    deleted: bool
 
 
 class ChatError(Event):
@@ -262,6 +294,7 @@ FeedEvent = Annotated[
     | ApprovalDecided
     | InspectionRequested
     | UndoRequested
+    | SessionUndoRequested
     | ToolUndone
     | MachinesChanged
     | FeedGap
@@ -277,6 +310,7 @@ FeedEvent = Annotated[
     | ChatText
     | RunChanged
     | RunUsage
+    | SessionChanged
     | ChatError,
     Field(discriminator="kind"),
 ]

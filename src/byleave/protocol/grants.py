@@ -8,10 +8,10 @@ source code with an extension that the rule names. Nothing here decides that.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
-from .wire import Digest, Timestamp, WireModel
+from .wire import Digest, Timestamp, Whole, WireModel
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 
@@ -95,8 +95,8 @@ class GrantTerms(WireModel):
 
     rule: GrantRule | None = None
     """The rule as shown or edited, for scope `class`."""
-    expires_in_seconds: StrictInt | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
-    max_uses: StrictInt | None = Field(default=None, ge=1, le=10_000)
+    expires_in_seconds: Whole | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
+    max_uses: Whole | None = Field(default=None, ge=1, le=10_000)
     warned: StrictBool = False
     """True if the warning was shown and accepted, for scope `session`."""
 

@@ -47,6 +47,7 @@ PREFLIGHT = {
     "vary": "Origin",
 }
 READABLE = b"Date, Retry-After"
+STREAM = b"text/event-stream"
 
 
 class Origins:
@@ -182,10 +183,17 @@ class UserIsolationMiddleware:
                 # A user's agents share their limits: they must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
+            body: RequestBody | None = None
             if scope["method"] not in SAFE_METHODS:
-                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers, sender)
+                scope["byleave.body"] = receive = body = RequestBody(self._bodies, receive, headers, sender)
             with nullcontext() if sender is None else self._rates.admit(sender):
-                await self._app(scope, receive, guarded)
+                try:
+                    await self._app(scope, receive, guarded)
+                finally:
+                    if body is not None:
+                        await body.free()
+                    if sender is not None:
+                        self._rates.charge(sender, guarded.size)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
@@ -225,9 +233,9 @@ class UserIsolationMiddleware:
 
 
 class _Guarded:
-    """Adds the headers every response carries, unless it has its own, and remembers the status."""
+    """Adds the headers every response carries, unless it has its own, and remembers status and size."""
 
-    __slots__ = ("_headers", "_send", "more", "status")
+    __slots__ = ("_headers", "_is_stream", "_send", "more", "size", "status")
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
@@ -235,11 +243,17 @@ class _Guarded:
         self.more: list[tuple[bytes, bytes]] = []
         """Headers that depend on the request."""
         self.status = 0
+        self.size = 0
+        """Bytes of the answer so far; of a stream, which brings what others did, they do not count."""
+        self._is_stream = False
 
     async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not self._is_stream:
+            self.size += len(message.get("body", b""))
         if message["type"] == "http.response.start":
             self.status = message["status"]
             own = list(message.get("headers", ()))
+            self._is_stream = any(name == b"content-type" and value.startswith(STREAM) for name, value in own)
             said = {name for name, _ in own}
             said |= {name for name, _ in self.more if name != b"vary"}
             message["headers"] = [*own, *self.more, *(pair for pair in self._headers if pair[0] not in said)]

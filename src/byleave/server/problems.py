@@ -59,8 +59,11 @@ def problem_response(error: Exception, scope: Scope) -> Response:
     if isinstance(error, RequestValidationError):
         error = _wrong_form(error.errors())
     elif isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names only the methods of the first route with this path.
-        routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+        # Starlette names only the methods of the first route with this path. A path with fewer names in it is this one:
+        # `/my/tools/execute` is no `/my/tools/{tool_id}`.
+        matching = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+        fewest = min(len(route.param_convertors) for route in matching)
+        routes = [route for route in matching if len(route.param_convertors) == fewest]
         error = MethodNotAllowed(scope["method"][:20], sorted({method for route in routes for method in route.methods}))
     if isinstance(error, ByleaveError):
         return _of_byleave(error, scope)

@@ -36,6 +36,7 @@ from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
+from byleave.store.conversations import SESSIONS_TOPIC
 from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
@@ -184,6 +185,8 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
     store = await Store.open(
         settings, seal_keys=seal_keys(settings), on_commit=bus.publish, tell=nats.tell if nats else None
     )
+    # Until the process ends: a session that a person changed, here or at another server.
+    bus.listen(SESSIONS_TOPIC, lambda fact: store.chat.forget_sessions())
     presence = Presence(server_id=store.servers.own_id or "")
     neighbours = Neighbours(store, bus, presence)
     with store.database.told_in_words():

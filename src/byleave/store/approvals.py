@@ -285,10 +285,11 @@ def overdue_approvals(transaction: Transaction, project_id: str) -> list[Approva
     return [approval_row(row) for row in rows]
 
 
-def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
-    """The executions that wait for an approval, oldest first."""
+def waiting_executions(transaction: Transaction, approval_id: str, *, whole: bool = False) -> list[ExecutionRow]:
+    """The executions that wait for an approval, oldest first. `whole`: with their true parameters."""
+    columns = transitions.EXECUTION_COLUMNS if whole else transitions.SHOWN_COLUMNS
     rows = transaction.execute(
-        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
+        f"SELECT {columns} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
         "AND status = 'AWAITING_APPROVAL' ORDER BY created_at, id",
         {"approval_id": approval_id},
     ).fetchall()

@@ -21,8 +21,7 @@ from .ledger import (
     GENESIS,
     JOINED,
     NOT_COVERED,
-    PRUNABLE,
-    PRUNED,
+    REMOVALS,
     UNSEALED,
     is_of_all_heads,
     is_sealed,
@@ -244,8 +243,8 @@ class _Proof:
                 return (
                     f"before record {record.seq} somebody other than this server changed the row {row_id!r} of {table}"
                 )
-        if record.action == PRUNED:
-            return self._prune(record, was)
+        if record.action in REMOVALS:
+            return self._remove(record, was)
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
             return f"record {record.seq} covers rows that this version does not know"
         if record.action == ADOPTED:
@@ -254,9 +253,9 @@ class _Proof:
         self._unmet |= rows.keys()
         return None
 
-    def _prune(self, record: AuditRecord, removed: dict[str, bytes]) -> str | None:
+    def _remove(self, record: AuditRecord, removed: dict[str, bytes]) -> str | None:
         """Expect these rows to be gone from here on: they were as the chain says when the server removed them."""
-        if any(name.partition("/")[0] not in PRUNABLE for name in removed):
+        if any(name.partition("/")[0] not in REMOVALS[record.action] for name in removed):
             return f"record {record.seq} removes rows that are never removed"
         for name in removed:
             del self._rows[name]

@@ -269,13 +269,16 @@ class Worker:
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
-            job, future = item
-            try:
-                result = job()
-            except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
-                self._loop.call_soon_threadsafe(_fail, future, error)
-            else:
-                self._loop.call_soon_threadsafe(_finish, future, result)
+            self._do(*item)
+            del item  # it may hold a file, and the next job may come in hours
+
+    def _do(self, job: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
+        try:
+            result = job()
+        except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
+            self._loop.call_soon_threadsafe(_fail, future, error)
+        else:
+            self._loop.call_soon_threadsafe(_finish, future, result)
 
 
 def _finish(future: "asyncio.Future[Any]", result: object) -> None:

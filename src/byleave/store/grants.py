@@ -128,21 +128,35 @@ class Grants:
             if status is not GrantStatus.ACTIVE:
                 ended = status.value.replace("_", " ")
                 raise ConflictError(f"This grant is {ended} already.", state=status.value)
-            revoked = grant._replace(revoked_at=now, revoked_by=actor)
             with Ledger(transaction, grant.project_id) as ledger:
-                ledger.update(
-                    "grants",
-                    "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
-                    {"now": now, "actor": actor, "id": grant_id},
-                )
-                ledger.event(GrantChanged(timestamp=now, grant=revoked.to_wire(now)))
-                ledger.audit("grant_revoked", actor, approval_id=grant.approval_id, grant=grant.id, uses=grant.uses)
-            return revoked, now
+                return _revoke(ledger, grant, actor), now
 
         return await self._database.write(work)
 
 
 # Inside a transaction
+
+
+def _revoke(ledger: Ledger, grant: GrantRow, actor: str) -> GrantRow:
+    revoked = grant._replace(revoked_at=ledger.now, revoked_by=actor)
+    ledger.update(
+        "grants",
+        "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
+        {"now": ledger.now, "actor": actor, "id": grant.id},
+    )
+    ledger.event(GrantChanged(timestamp=ledger.now, grant=revoked.to_wire(ledger.now)))
+    ledger.audit("grant_revoked", actor, approval_id=grant.approval_id, grant=grant.id, uses=grant.uses)
+    return revoked
+
+
+def revoke_all_of(ledger: Ledger, session_id: str, actor: str) -> None:
+    """Revoke what is in force in a conversation; what was given for the whole project outlives it."""
+    rows = ledger.transaction.execute(
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :id AND scope <> 'project' AND {ACTIVE}",  # noqa: S608 - column names are ours
+        {"id": session_id, "now": ledger.now},
+    ).fetchall()
+    for row in rows:
+        _revoke(ledger, grant_row(row), actor)
 
 
 def count_active(transaction: Transaction, session_id: str) -> int:

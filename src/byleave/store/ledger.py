@@ -54,9 +54,14 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
 A NULL counts as absent, so that a column added later leaves the digests of older rows as they are.
 """
 LONG_CHARACTERS = 4096
-ADOPTED, COPIED, JOINED, PRUNED, UNSEALED = "adopted", "copied", "joined", "pruned", "unsealed"
-PRUNABLE = frozenset({"tool_executions", "approvals"})
-"""The tables whose rows a link `pruned` may remove: its `was` has the digest of each removed row."""
+ADOPTED, COPIED, JOINED, UNSEALED = "adopted", "copied", "joined", "unsealed"
+PRUNED, ERASED = "pruned", "erased"
+REMOVALS: Mapping[str, frozenset[str]] = {
+    PRUNED: frozenset({"tool_executions", "approvals"}),
+    ERASED: frozenset({"messages", "runs"}),
+}
+"""The links that remove rows, by age or with their conversation, and the tables whose rows each may remove: its `was`
+has the digest of each removed row."""
 ROWS_IN_A_LINK = 500
 HEADS = "heads"
 """Name of the seal on the heads of all chains together."""

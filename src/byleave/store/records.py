@@ -88,7 +88,7 @@ class RunRow(NamedTuple):
     created_at: str
     updated_at: str
 
-    def to_wire(self) -> Run:
+    def to_wire(self, model: str | None = None) -> Run:
         return Run(
             run_id=self.id,
             project_id=self.project_id,
@@ -96,6 +96,7 @@ class RunRow(NamedTuple):
             agent=self.agent,
             state=self.state,
             mode=self.mode,
+            model=model,
             error=self.error,
             created_at=self.created_at,
             updated_at=self.updated_at,

@@ -67,6 +67,12 @@ CREATE TABLE sessions (
 );
 CREATE INDEX ix_sessions_project_id ON sessions (project_id, created_at);
 
+-- Conversations that a person deleted. Their rows stay without a title: calls and grants refer to them.
+CREATE TABLE deleted_sessions (
+    session_id VARCHAR(64) NOT NULL PRIMARY KEY REFERENCES sessions (id),
+    deleted_at VARCHAR(24) NOT NULL
+);
+
 CREATE TABLE runs (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
     project_id VARCHAR(64) NOT NULL,
@@ -91,6 +97,15 @@ CREATE INDEX ix_runs_open ON runs (state, lease_until) WHERE state IN ('READY', 
 -- The next run, and whether its session has an earlier one: asked each time a worker looks.
 CREATE INDEX ix_runs_ready ON runs (created_at, id) WHERE state = 'READY';
 CREATE INDEX ix_runs_order ON runs (session_id, position) WHERE state IN ('READY', 'RUNNING', 'WAITING');
+
+-- The model that a person chose for a run. Not a column of `runs`: the chain covers that table, and older servers would
+-- not know the column.
+CREATE TABLE run_models (
+    run_id VARCHAR(64) NOT NULL PRIMARY KEY,
+    session_id VARCHAR(64) NOT NULL,
+    model VARCHAR(300) NOT NULL
+);
+CREATE INDEX ix_run_models_session ON run_models (session_id);
 
 CREATE TABLE messages (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
@@ -238,6 +253,7 @@ CREATE INDEX ix_tool_executions_run ON tool_executions (run_id);
 -- Calls that may have changed something; reads are many, and not in it.
 CREATE INDEX ix_tool_executions_changes ON tool_executions (project_id, tool_name, approved_at)
     WHERE risk_level <> 'LOW';
+CREATE INDEX ix_tool_executions_session ON tool_executions (session_id, created_at, id) WHERE risk_level <> 'LOW';
 -- Those of them that no person was asked about.
 CREATE INDEX ix_tool_executions_unasked ON tool_executions (project_id, tool_name, approved_at)
     WHERE risk_level <> 'LOW' AND substr(approved_by, 1, 7) <> 'person:';

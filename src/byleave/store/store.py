@@ -17,6 +17,7 @@ from byleave.settings import ServerSettings
 from .approvals import Approvals
 from .audit import Audit
 from .chat import Chat
+from .conversations import Conversations
 from .database import Database, OnCommit, Transaction
 from .executions import Executions
 from .grants import Grants
@@ -54,6 +55,7 @@ class Store:
         self.grants = Grants(database)
         self.machines = Machines(database)
         self.chat = Chat(database)
+        self.conversations = Conversations(database)
         self.runs = Runs(database, self.waits, lease_seconds=settings.lease_seconds)
         self.feed = Feed(database)
         self.audit = Audit(database)

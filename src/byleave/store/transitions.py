@@ -181,6 +181,8 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
 
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
+SHOWN_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params")
+"""Those of a row without its true parameters, which may be a whole file: for all who neither judge nor signal it."""
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
 _ELSEWHERE = f"%-{'_' * NUMBER_DIGITS}"
@@ -361,7 +363,8 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
     if after not in TRANSITIONS[before.status]:
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
     changes = {**changes, "status": after.name}
-    row = ledger.change("tool_executions", before.id, changes, {"status": before.status.name}, EXECUTION_COLUMNS)
+    columns = SHOWN_COLUMNS if after.ended else EXECUTION_COLUMNS
+    row = ledger.change("tool_executions", before.id, changes, {"status": before.status.name}, columns)
     if row is None:
         current = load_execution(ledger.transaction, before.id)
         raise ConflictError(
@@ -372,20 +375,20 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
     return changed
 
 
-def execution_of(execution_id: str, user_id: str | None = None) -> Lookup:
-    """The lookup of `load_execution`; of `own_execution` with a user."""
+def execution_of(execution_id: str, user_id: str | None = None, *, whole: bool = True) -> Lookup:
+    """The lookup of `load_execution`; of `own_execution` with a user. `whole`: with its true parameters."""
     # It names the owner, so that another user's row is not even read.
     owned = "" if user_id is None else " AND user_id = :user_id"
     return Lookup(
         "tool_executions",
         execution_id,
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id{owned}",  # noqa: S608 - column names are ours
+        f"SELECT {EXECUTION_COLUMNS if whole else SHOWN_COLUMNS} FROM tool_executions WHERE id = :id{owned}",  # noqa: S608 - column names are ours
         {"id": execution_id} if user_id is None else {"id": execution_id, "user_id": user_id},
     )
 
 
-def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
-    lookup = execution_of(execution_id)
+def load_execution(transaction: Transaction, execution_id: str, *, whole: bool = True) -> ExecutionRow | None:
+    lookup = execution_of(execution_id, whole=whole)
     row = transaction.execute(lookup.sql, lookup.parameters).fetchone()
     return execution_row(row) if row else None
 
@@ -396,9 +399,11 @@ def own_execution(
     user_id: str,
     project_id: str | None = None,
     ledger: Ledger | None = None,
+    *,
+    whole: bool = False,
 ) -> ExecutionRow:
     """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
-    lookup = execution_of(execution_id, user_id)
+    lookup = execution_of(execution_id, user_id, whole=whole)
     row = transaction.execute(lookup.sql, lookup.parameters).fetchone()
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
@@ -422,9 +427,11 @@ def count_open(transaction: Transaction, user_id: str, *, from_elsewhere: bool, 
     return row["open"] if row else 0
 
 
-def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
+def set_columns(
+    ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any], *, whole: bool = True
+) -> ExecutionRow:
     """Change columns of an execution without changing its state."""
-    row = ledger.change("tool_executions", execution.id, changes, {}, EXECUTION_COLUMNS)
+    row = ledger.change("tool_executions", execution.id, changes, {}, EXECUTION_COLUMNS if whole else SHOWN_COLUMNS)
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
     return execution_row(row.values())
@@ -467,15 +474,15 @@ def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: 
 
 def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
     """Stop the clock of a signalled call that waits in its client's queue."""
-    set_columns(ledger, execution, {"started_at": None, "deadline": _deadline(ledger, waits.client)})
+    set_columns(ledger, execution, {"started_at": None, "deadline": _deadline(ledger, waits.client)}, whole=False)
     if not execution.queued:
         _tell_queued(ledger, execution, waits=True)
 
 
-def start(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> ExecutionRow:
+def start(ledger: Ledger, execution: ExecutionRow, waits: Waits, *, whole: bool = False) -> ExecutionRow:
     """Start the clock of a queued call that its client begins."""
     deadline = _deadline(ledger, execution.timeout_seconds + waits.result_grace)
-    started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline})
+    started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline}, whole=whole)
     _tell_queued(ledger, execution, waits=False)
     return started
 
@@ -613,6 +620,7 @@ def end_late(
             "started_at": execution.started_at,
             "execution_time_ms": took,
         },
+        whole=False,
     )
     announce_end(ledger, late, acknowledge=True)
     ledger.audit("reported_late", f"client:{execution.client_id}", execution_id=late.id, result_hash=result_hash)

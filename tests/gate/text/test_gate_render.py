@@ -216,6 +216,10 @@ ACTS = [
     ("run.py", "get('https://u:a1@MARK.example#@github.com/x')"),
     ("run.py", "get('postgres://db.example:5432/MARK@github.com/x')"),
     ("conf", "[alias]\n\ttoken = !MARK1-x\n"),
+    # An option of whatever program gets the value, and another value of a YAML file.
+    (".env", "SSH_PASSWORD=-oProxyCommand=MARK1\n"),
+    ("secrets.yml", "password: --exec=MARK1x\n"),
+    ("secrets.yml", "password: *MARK1x9y8\n"),
 ]
 
 

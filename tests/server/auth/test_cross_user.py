@@ -29,6 +29,8 @@ BODIES: JsonObject = {
     "Inspection": {"files": []},
     "UndoBody": {"plan": "0" * 64},
     "UndoReport": {"request_id": "undoreq_1"},
+    "SessionTitle": {"title": "x"},
+    "SessionUndoReport": {"request_id": "undoreq_1", "tool_id": "exec_1"},
     "GrantPreviewBody": {"rule": {"tool": "write_file", "paths": ["src/**"]}},
     "PolicyDeclaration": {"client_id": "c1", "layers": []},
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
@@ -111,11 +113,15 @@ async def _try(user: User, route: StrictRoute, things: dict[str, str]) -> Answer
     path = route.path.format(**things)
     if _method(route) == "GET":
         query = f"?session_id={things['session_id']}" if route.path.endswith(("/messages", "/runs")) else ""
+        if route.path.endswith("/search"):
+            query = "?query=x"
         if route.path in ("/my/tools/history", "/my/approvals", "/my/grants"):
             query = f"?project_id={things['project_id']}"
         return await user.get(path + query)
     name = _body(route)
     body = dict(BODIES[name]) if name else None
+    if name == "SessionUndoReport":
+        body = {**BODIES["SessionUndoReport"], "tool_id": things["tool_id"]}
     if name == "ExecuteRequest":
         body = {**BODIES["ExecuteRequest"], "project_id": things["project_id"]}
     needs_client = route.path.endswith(("/queued", "/undo-report"))
@@ -141,7 +147,7 @@ async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(s
             foreign_text = foreign.text.replace(value, f"<{name}>")
             assert foreign_text.replace(value, "") == foreign_text
         assert _plain(foreign.text) == _plain(none.text), _name(route)
-        if re.search(r"\{(tool_id|approval_id|run_id|grant_id)\}", route.path):
+        if re.search(r"\{(tool_id|approval_id|run_id|grant_id|session_id)\}", route.path):
             assert (await _try(bob, route, mixed)).status == 404, _name(route)
         tried += 1
     assert tried == len([route for route in PRIVATE if route.path not in WITHOUT_IDS]) > 20

@@ -3,6 +3,7 @@
 
 import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useRef, useState } from "react";
 import { headline, headlineText } from "../cards/asked";
+import type { Managed } from "../conversation/ConversationMenu";
 import type { Host } from "../host";
 import { AppHome } from "../parts/home";
 import { Chat } from "../state/chat";
@@ -18,6 +19,7 @@ import { useRouting, wantedRoute } from "./routing";
 import { SignedOut } from "./SignedOut";
 import { TopBar } from "./TopBar";
 
+const Manage = lazy(() => import("../conversation/Manage").then(({ Manage }) => ({ default: Manage })));
 const Pages = lazy(() => import("../pages/Pages").then(({ Pages }) => ({ default: Pages })));
 
 export function App({ host, projectId = null }: { host: Host; projectId?: string | null }) {
@@ -55,6 +57,12 @@ function Frame({ chat }: { chat: Chat }) {
     if (route.page === "chat" && opened !== null && route.session !== opened) amend({ page: "chat", session: opened });
   }, [route, opened, amend]);
 
+  // One that was deleted, here or elsewhere, is no place to be.
+  const { gone } = state;
+  useEffect(() => {
+    if (gone !== null && route.page === "chat" && route.session === gone) amend({ page: "chat", session: null });
+  }, [route, gone, amend]);
+
   const { questions } = state;
   useEffect(() => {
     const newest = questions.at(-1);
@@ -65,6 +73,7 @@ function Frame({ chat }: { chat: Chat }) {
     });
   }, [host, questions]);
 
+  const [managed, setManaged] = useState<Managed | null>(null);
   const [visits, setVisits] = useState(0);
   const leave = (next: Route) => {
     setMenuOpen(false);
@@ -118,6 +127,7 @@ function Frame({ chat }: { chat: Chat }) {
           menuOpen={menuOpen}
           toggleMenu={() => setMenuOpen((open) => !open)}
           showWaiting={() => showWaiting(null)}
+          manage={setManaged}
           stop={() => void chat.stop()}
         />
         <Notices notices={state.notices} dismiss={(id) => store.do({ type: "notice-gone", id })} />
@@ -143,13 +153,27 @@ function Frame({ chat }: { chat: Chat }) {
                     </p>
                   }
                 >
-                  <Pages route={route} state={state} api={chat.api} host={host} go={leave} />
+                  <Pages route={route} state={state} api={chat.api} host={host} go={leave} manage={setManaged} />
                 </Suspense>
               </Boundary>
             </div>
           )}
         </main>
       </div>
+      {managed && state.projectId !== null && (
+        <Boundary key={`${managed.what} ${managed.session.session_id}`} instead={() => null}>
+          <Suspense fallback={null}>
+            <Manage
+              managed={managed}
+              chat={chat}
+              state={state}
+              projectId={state.projectId}
+              go={leave}
+              close={() => setManaged(null)}
+            />
+          </Suspense>
+        </Boundary>
+      )}
       <Announcer entries={state.entries} questions={state.questions} loading={state.loading} />
     </div>
   );

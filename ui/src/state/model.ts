@@ -95,6 +95,8 @@ export interface Usage {
   requests: number;
   inputTokens: number;
   outputTokens: number;
+  /** US dollars as a decimal number; null where the price is not known. */
+  cost: string | null;
 }
 
 export type Link = "connecting" | "up" | "down" | "signed-out";
@@ -122,6 +124,8 @@ export interface State {
   agent: string;
   /** The mode the next message is sent with, for each agent by name. */
   modes: Record<string, AgentMode>;
+  /** The model the next message of this conversation is sent with; null for the agent's usual one. */
+  model: string | null;
   /** What the server's clock is ahead of ours, in milliseconds. */
   serverAhead: number;
 }
@@ -146,6 +150,8 @@ export interface Returned {
 export interface AppState extends State {
   /** The session that the last message sent without one has begun. */
   begun: string | null;
+  /** The conversation that was deleted last, here or elsewhere. */
+  gone: string | null;
   /** What came back last, for the field of its conversation. */
   returned: Returned | null;
   /** Whether the record of the open session is on its way, or which session that is. */
@@ -178,8 +184,10 @@ export const EMPTY: AppState = {
   agents: [],
   agent: "",
   modes: {},
+  model: null,
   serverAhead: 0,
   begun: null,
+  gone: null,
   returned: null,
   loading: true,
   loadingOlder: false,

@@ -223,3 +223,9 @@ export function counted(count: number, noun: string): string {
 export function thousands(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
+
+/** What a run cost, as a decimal number of US dollars: list prices, so no more exact than a cent. */
+export function dollars(amount: string): string {
+  const value = Number(amount);
+  return value >= 0.01 ? `about $${value.toFixed(2)}` : "under $0.01";
+}

@@ -25,7 +25,7 @@ from typing import Any, cast
 from byleave.protocol.wire import JsonObject
 
 from .characters import whole_characters
-from .secret_formats import BY_FORM, KEYS, OPTION_NAME, PLACES, WORDS, Format
+from .secret_formats import BY_FORM, KEY_ENDS, KEY_RUN, KEYS, OPTION_NAME, PLACES, SHORT_KEY_RUN, WORDS, Format
 from .secret_names import (
     ENDS_TELLING,
     NAME_WORDS,
@@ -47,7 +47,7 @@ _MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
-_SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|requirepass|_auth|\x1b|\x9b")
+_SUSPECT = re.compile(r"[:=$~>,{\"'`]|\s-|--|[A-Za-z0-9_+-]{16}|password|requirepass|_auth|ENV\s|\x1b|\x9b")
 """No rule fits a short text without any of these: a shortcut for names and paths, which are many."""
 
 _CONTROL_SEQUENCE = re.compile(
@@ -106,8 +106,9 @@ _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTAL
 
 # Covers
 
-_INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
-"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`."""
+_INERT = re.compile(r"(?![!*-])[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
+"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`; a
+leading dash makes an option of it, a star in YAML another value."""
 _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
 """For addresses: also without the characters that decide which part is the host."""
 
@@ -278,11 +279,37 @@ def _mask(text: str, cover: Cover) -> str:
 def _mask_plain(text: str, cover: Cover) -> str:
     lower = _lower(text)
     masked = _mask_formats(text, lower, cover)
+    if "PRIVATE KEY-" in masked and cover not in _FOR_PEOPLE:
+        masked = _mask_rest_of_keys(masked, cover)
     if masked is not text:
         lower = _lower(masked)
     if any(word in lower for word in NAME_WORDS):
         masked = mask_named(masked, lower, cover, spares_programs=cover is cover_inert)
     return _mask_manifest(masked, cover) if "kind" in lower and "Secret" in masked else masked
+
+
+def _mask_rest_of_keys(text: str, cover: Cover) -> str:
+    """Mask what is above the last line of a private key whose first line was cut off, as by `tail`."""
+    pieces: list[str] = []
+    done = 0
+    for end in KEY_ENDS.finditer(text):
+        last = top = text.rfind("\n", done, end.start()) + 1
+        if not last:
+            continue  # nothing is above it, or it belongs to the line of the one before
+        lines: list[str] = []
+        while top > done:
+            above = max(text.rfind("\n", done, top - 1) + 1, done)
+            line = text[above : top - 1]
+            masked = KEY_RUN.sub(lambda run: cover("private-key", run.group()), line)
+            if masked == line and lines:
+                break
+            lines.append(masked)
+            top = above
+        if len(lines) > 1:
+            lines[0] = SHORT_KEY_RUN.sub(lambda run: cover("private-key", run.group()), lines[0])
+        pieces += [text[done:top], *(f"{line}\n" for line in reversed(lines))]
+        done = last
+    return "".join((*pieces, text[done:])) if pieces else text
 
 
 def _lower(text: str) -> str:

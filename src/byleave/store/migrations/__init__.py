@@ -66,6 +66,10 @@ def begin_tables(connection: sqlite3.Connection) -> None:
 
 def stored_revision(path: Path) -> str | None:
     """The revision of a record; None for an empty file. Raises ConfigurationError if this version cannot read it."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise ConfigurationError(
+            f"The database {str(path)!r} is not a file.", hint="Point BYLEAVE_DATABASE_URL at a file, or leave it out."
+        )
     with closing(sqlite3.connect(path)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if not tables:

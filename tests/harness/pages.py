@@ -44,7 +44,7 @@ PRELUDE = """
 set -eEuo pipefail
 trap 'echo "@@ failed with $? at block $BLOCK: $BASH_COMMAND" >&2' ERR
 curl() { command curl --fail-with-body "$@"; }
-said() { timeout 60 grep -q -m1 -F -- "$1" <(tail -n +1 -F "$2" 2>/dev/null); }
+said() { timeout 200 grep -q -m1 -F -- "$1" <(tail -n +1 -F "$2" 2>/dev/null); }
 """
 
 

@@ -23,7 +23,7 @@ export type ApprovalStatus = "pending" | "approved" | "rejected" | "timeout" | "
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope = "once" | "class" | "session";
+export type ApprovalScope = "once" | "class" | "session" | "project";
 /**
  * Possible harm of a call. Ordered: `max()` of several is the strictest.
  */
@@ -39,7 +39,7 @@ export type SeenRole = "runs" | "replaces";
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope1 = "once" | "class" | "session";
+export type ApprovalScope1 = "once" | "class" | "session" | "project";
 /**
  * Effect on a path.
  */
@@ -71,7 +71,7 @@ export type ErrorType =
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope2 = "once" | "class" | "session";
+export type ApprovalScope2 = "once" | "class" | "session" | "project";
 /**
  * Permission carried by a token. An `agent` token never approves, whatever other scopes it has.
  */
@@ -204,6 +204,10 @@ export interface ApprovalRequest {
    * Rules that could be saved with a yes; none for a call that no rule may cover.
    */
   suggestions: Suggestion[];
+  /**
+   * Set if a person changed the call: everything else here is about the changed one.
+   */
+  edit: Edit | null;
   status: ApprovalStatus;
   timeout_seconds: number;
   /**
@@ -421,6 +425,21 @@ export interface GrantRule {
     [k: string]: string;
   };
 }
+/**
+ * A person's change of a call before they allowed it.
+ */
+export interface Edit {
+  /**
+   * `person:alice`.
+   */
+  edited_by: string;
+  /**
+   * Parameters as the agent asked for them, masked and shortened like those beside which they stand.
+   */
+  asked: {
+    [k: string]: unknown;
+  };
+}
 export interface ApprovalRequested {
   /**
    * ISO 8601, UTC, milliseconds
@@ -447,6 +466,10 @@ export interface ApprovalRequested {
   agent_id: string | null;
   inspection: Inspection | null;
   suggestions: Suggestion[];
+  /**
+   * Set if a person changed the call: everything else here is about the changed one.
+   */
+  edit: Edit | null;
   /**
    * Calls that wait for the answer. Sent again, with the new call's `tool_id`, when an identical call joins.
    */
@@ -476,9 +499,12 @@ export interface ApproveBody {
  */
 export interface GrantTerms {
   /**
-   * The rule as shown or edited, for scope `class`.
+   * The rule as shown or edited, for scopes `class` and `project`.
    */
   rule?: GrantRule | null;
+  /**
+   * At most a day; with the scope `project`, 30 days.
+   */
   expires_in_seconds?: number | null;
   max_uses?: number | null;
   /**
@@ -858,6 +884,65 @@ export interface DirectoryEntry {
   modified: string;
 }
 /**
+ * The changed call was judged and is asked about anew; nothing has run.
+ */
+export interface EditAnswer {
+  /**
+   * The new question; null while the machine still looks, or if nobody can be asked.
+   */
+  approval_id: string | null;
+  tool_ids: string[];
+  message: string;
+}
+/**
+ * A person's change of a waiting call. The tool and whatever is left out stay as they are.
+ */
+export interface EditBody {
+  /**
+   * Digest of the question that was shown.
+   */
+  digest: string;
+  /**
+   * Number of waiting calls that was shown: if more wait now, nothing is changed.
+   */
+  calls?: number;
+  /**
+   * For write_file: all of the new content.
+   */
+  content?: string | null;
+  /**
+   * For execute_command: the command line, as typed. It is split into words; there is no shell.
+   */
+  line?: string | null;
+  /**
+   * For execute_command, in seconds.
+   */
+  timeout?: number | null;
+  /**
+   * For search_web.
+   */
+  query?: string | null;
+}
+/**
+ * The parts of a waiting call that a person may change, as they are. Null: not a part of this call, or masked.
+ */
+export interface EditableCall {
+  approval_id: string;
+  digest: string;
+  tool_name: string;
+  content: string | null;
+  /**
+   * Command line; one that cannot be misread is parsed into the same words again.
+   */
+  line: string | null;
+  timeout: number | null;
+  query: string | null;
+  /**
+   * True if something in it is masked for people: then it is only given with `reveal`.
+   */
+  masked: boolean;
+}
+/**
  * Code of a one-time link, to be exchanged for a token.
  */
 export interface ExchangeBody {
@@ -1004,6 +1089,10 @@ export interface Execution {
    * the question is open.
    */
   decision: Decision | null;
+  /**
+   * Set if a person changed the call before allowing it.
+   */
+  edit: Edit | null;
   status: ExecutionStatus;
   error: string | null;
   error_type: ErrorType | null;
@@ -1310,7 +1399,14 @@ export interface Grant {
   id: string;
   user_id: string;
   project_id: string;
+  /**
+   * The session in which it was given. With the scope `project` it holds in all of them.
+   */
   session_id: string;
+  /**
+   * The agent it was given to, and holds for; null for the chat's own.
+   */
+  agent_id: string | null;
   scope: ApprovalScope;
   /**
    * None covers everything in the session.
@@ -1693,6 +1789,66 @@ export interface MessageList {
  */
 export interface Nothing {}
 /**
+ * Whether one way took a notice.
+ */
+export interface NoticeOutcome {
+  /**
+   * The device's name, or `webhook`.
+   */
+  to: string;
+  delivered: boolean;
+  /**
+   * Why it did not; null if it did.
+   */
+  detail: string | null;
+}
+/**
+ * What became of a test.
+ */
+export interface NoticeTest {
+  outcomes: NoticeOutcome[];
+}
+/**
+ * How a user is notified of questions that wait.
+ */
+export interface Notifications {
+  /**
+   * A question waits so long for an answer first.
+   */
+  after_seconds: number;
+  /**
+   * True if the operator set BYLEAVE_NOTIFY_URL.
+   */
+  webhook: boolean;
+  /**
+   * The key that a browser subscribes with (`applicationServerKey`).
+   */
+  push_key: string;
+  devices: PushDevice[];
+}
+/**
+ * A browser that is notified. Its address at the push service is told to nobody.
+ */
+export interface PushDevice {
+  id: string;
+  /**
+   * Browser and system, such as `Chrome on Android`.
+   */
+  name: string;
+  /**
+   * Host of its push service.
+   */
+  service: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  /**
+   * Last message that the push service took.
+   */
+  sent_at: string | null;
+}
+/**
  * Open an event stream. Its frames follow as notifications, under a number the editor chose.
  */
 export interface OpenFeed {
@@ -1710,6 +1866,17 @@ export interface OutputChunk {
    * Counts up from 0 for each execution; a repeated number is dropped.
    */
   sequence: number;
+}
+/**
+ * A one-time link that signs another device in, as an address it can open and as a QR code of that.
+ */
+export interface PhoneLink {
+  url: string;
+  /**
+   * Rows of the QR code from the top, `1` for dark and `0` for light, without the light border.
+   */
+  qr: string[];
+  expires_in_seconds: number;
 }
 /**
  * A client's declaration of its machine's rules.
@@ -1817,6 +1984,14 @@ export interface ProofBody {
    * Random, new for each request.
    */
   challenge: string;
+}
+/**
+ * A browser's push subscription, as the browser gave it.
+ */
+export interface PushDeviceBody {
+  endpoint: string;
+  p256dh: string;
+  auth: string;
 }
 /**
  * Calls in a client's queue: signalled, but not begun.
@@ -2364,6 +2539,10 @@ export interface ToolResponse {
    * An alternative to a refused call, for the agent.
    */
   hint: string | null;
+  /**
+   * Set if the user changed the call before allowing it: what was changed, for the agent.
+   */
+  edited: string | null;
 }
 /**
  * Fields common to all results.
@@ -2599,6 +2778,10 @@ export interface WriteChange {
   before_sha256: string | null;
   before_size: number | null;
   seen_at: string | null;
+  /**
+   * If a person changed the content: `after`, as it would have been by what the agent asked.
+   */
+  asked: string | null;
 }
 export interface WriteFileParams {
   /**

@@ -55,6 +55,7 @@ EVENTS: list[JsonObject] = [
             "problem": None,
         },
         "suggestions": [{"rule": RULE, "text": "Run exactly npm install.", "widest": "This very line."}],
+        "edit": {"edited_by": "person:alice", "asked": {"command": "npm", "args": ["install", "left-pad"]}},
     },
     {
         "kind": "tool.inspection_request",
@@ -109,6 +110,7 @@ EVENTS: list[JsonObject] = [
             "user_id": "alice",
             "project_id": "proj_1",
             "session_id": "ses_1",
+            "agent_id": None,
             "scope": "class",
             "rule": RULE,
             "text": "Run exactly npm install.",

@@ -11,6 +11,7 @@ from byleave.protocol.states import Scope
 from byleave.server import openapi_document
 from harness.http_server import Answer, Server, StartServer
 from harness.json_values import Json, JsonObject
+from harness.push_service import PushService
 
 DOCUMENT = openapi_document()
 DIGEST = "0" * 64
@@ -20,6 +21,7 @@ SAMPLES: JsonObject = {
     "ApproveBody": {"decision": "approved", "scope": "class", "terms": {"rule": {"tool": "write_file"}}},
     "RejectBody": {"reason": "no"},
     "ConfirmBody": {"decision": "approved"},
+    "EditBody": {"digest": DIGEST, "content": "x", "timeout": 1},
     "CompletedReport": {"status": "completed", "result": {}, "duration_ms": 1},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},
@@ -42,11 +44,12 @@ SAMPLES: JsonObject = {
     },
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
+    "PushDeviceBody": {**PushService("https://push.example.com").subscription()},
     "ExchangeBody": {"code": "x"},
     "SignInFinishBody": {"ticket": "x", "code": "x", "state": "x", "iss": "x"},
     "ProofBody": {"claims": "a.b", "challenge": DIGEST},
 }
-IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "session_id")}
+IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "session_id", "device_id")}
 
 
 def _operations() -> Iterator[tuple[str, str, JsonObject]]:
@@ -197,7 +200,7 @@ async def test_answers_are_as_described(server: Server, page: str) -> None:
     passed = 0
     for method, path, operation in _operations():
         streams = "text/event-stream" in str(operation["responses"].get("200"))
-        if method != "GET" or streams or path.startswith(("/mcp", "/sign")):
+        if method != "GET" or streams or path.startswith(("/mcp", "/sign", "/.well-known")):
             continue
         query = f"?session_id={session}" if path.endswith(("/messages", "/runs")) else ""
         query = "?query=x" if path.endswith("/search") else query

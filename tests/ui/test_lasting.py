@@ -85,6 +85,13 @@ async def test_axe_finds_nothing_serious_in_any_state(
     await page.get_by_role("menuitem", name="Allow similar…").click()
     await page.locator(".card-choice input").first.check()
     assert await serious(page) == []
+    await page.keyboard.press("Escape")
+    await question(page).get_by_role("button", name="Edit before allowing").click()
+    await page.get_by_label("Content").fill("oat milk")
+    assert await serious(page) == []
+    await page.get_by_role("button", name="Review the change").click()
+    await expect(question(page)).to_contain_text("changed by you")
+    assert await serious(page) == []
     await home.person.reject(await waiting(home), "no")
     await expect(page.locator(".app-review")).to_have_count(0)
     async with home.agent() as agent:
@@ -124,6 +131,11 @@ async def test_a_phone_shows_everything_without_going_sideways(page: Page) -> No
     await rules.locator(".card-choice input").first.check()
     await expect(rules).to_contain_text("would have covered")
     await shot(page, "phone-similar")
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+    await page.keyboard.press("Escape")
+    await expect(rules).to_have_count(0)
+    await question(page).get_by_role("button", name="Edit before allowing").click()
+    await expect(rules.get_by_label("Command line")).to_have_value("python src/app.py")
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
     await page.keyboard.press("Escape")
     await expect(rules).to_have_count(0)

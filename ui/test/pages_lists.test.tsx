@@ -136,7 +136,7 @@ describe("grants", () => {
     expect(ended[2]).toContain("used up");
     expect(ended[3]).toContain("its time was over");
     await expectAccessible(container);
-    await userEvent.click(screen.getAllByRole("link", { name: "another one" })[0] as HTMLElement);
+    await userEvent.click(screen.getAllByRole("link", { name: "another conversation" })[0] as HTMLElement);
     expect(go).toHaveBeenCalledWith({ page: "chat", session: "sess_2" });
   });
 

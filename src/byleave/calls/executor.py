@@ -8,6 +8,7 @@
                 to ask        → AWAITING_APPROVAL, or the answer that already holds
     inspected one transaction: PENDING → the question, or the answer that already holds
     decided   one transaction (`approvals.decide`): → EXECUTING or REJECTED
+    edited    one transaction (`edits.Edits`): the person changed it → PENDING or another question
     dispatch  the signal goes to one client; what was approved while none was there goes to the first that comes
     settle    one transaction: the client's report → COMPLETED or FAILED
     expire    one transaction: whatever is past its deadline → TIMEOUT or FAILED
@@ -65,6 +66,7 @@ from .inspection import (
     assess_inspection,
     question_for,
     resolve_inspection,
+    with_edit,
     without_inspection,
 )
 from .limits import RecordFullError, UserLimits
@@ -218,9 +220,9 @@ class ToolExecutor:
         """The record of a call and its first step. Masking a long call takes long, so this may run in a thread."""
         if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
             judgement = without_inspection(judgement)
-        step = self._first_step(judgement, caller.mode, machine, client)
+        step = self.first_step(judgement, caller.mode, machine, client)
         is_asked = isinstance(step, Question | Inspect)
-        return judgement, _new_execution(judgement, tool_params, session, caller, is_asked=is_asked), step
+        return judgement, new_execution(judgement, tool_params, session, caller, is_asked=is_asked), step
 
     async def agent_session(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
@@ -250,14 +252,14 @@ class ToolExecutor:
             # Read once after listening began, so that an end just before it is not missed.
             return await watch.follow(await self._store.executions.load(row.id) or row, timeout_seconds)
 
-    def _first_step(
-        self, judgement: Judgement, mode: AgentMode, machine: Machine, client: ConnectedClient | None
+    def first_step(
+        self, judgement: Judgement, mode: AgentMode | None, machine: Machine, client: ConnectedClient | None
     ) -> Step:
-        """The step that the verdict, the mode and the client allow."""
+        """The step that the verdict, the mode and the client allow. Without a mode, only a person may let it run."""
         tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
         if verdict.level is VerdictLevel.REFUSE or params is None:
             return Refusal(mask_text(verdict.message), verdict.error_type or ErrorType.REFUSED)
-        cleared = _cleared(verdict, mode)
+        cleared = None if mode is None else _cleared(verdict, mode)
         if cleared is not None:
             return cleared
         # A client that did not say it inspects would never answer.
@@ -350,9 +352,9 @@ class ToolExecutor:
         for row in await self._store.executions.pending(client.project_id, elsewhere):
             machine = await self.machines.of(row.project_id)
             judgement = without_inspection(machine.judge(row.tool_name, json.loads(row.true_params or "{}")))
-            step = self._first_step(judgement, row.mode, machine, client)
+            step = self.first_step(judgement, row.mode if row.edit is None else None, machine, client)
             if isinstance(step, Question):
-                outcome = Inspected(step, judgement.verdict, row.digest)
+                outcome = Inspected(with_edit(step, row), judgement.verdict, row.digest)
             elif isinstance(step, Refusal):
                 outcome = step
             else:
@@ -409,7 +411,7 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
 # The record of a call, and the wait for its end
 
 
-def _new_execution(
+def new_execution(
     judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller, *, is_asked: bool
 ) -> NewExecution:
     """The record of a judged call. Findings are kept whole for a question: who decides must see what they quote."""

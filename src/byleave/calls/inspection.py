@@ -8,7 +8,7 @@ the agent's own words.
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -26,8 +26,9 @@ from byleave.gate import (
 from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
-from byleave.gate.text.render import MISSING, NOT_LOOKED
-from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, call_digest
+from byleave.gate.text.render import MISSING, NOT_LOOKED, headline
+from byleave.gate.text.secrets import Cover
+from byleave.protocol.approvals import MAX_SEEN_TEXT, Edit, Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
@@ -112,7 +113,7 @@ def question_after_inspection(
         replaced, files = _kept_apart(files[0])
     else:
         lines += _running(files, written, now)
-    return Question(
+    question = Question(
         description="\n".join(lines),
         tool_params=shown_params(row.tool_name, params, cover),
         timeout_seconds=_seconds(verdict.level.risk, settings),
@@ -122,6 +123,20 @@ def question_after_inspection(
         unmasked={} if is_write else {path: text for path, text in texts.items() if text != masked[path]},
         runs_code=runs_code(call_of(row.tool_name, params, None, workspace)),
     )
+    return with_edit(question, row, cover)
+
+
+def with_edit(question: Question, row: ExecutionRow, cover: Cover | None = None) -> Question:
+    """The question about a call, with what the agent asked for if a person changed that."""
+    if row.edited is None or row.asked_params is None:
+        return question
+    asked = json.loads(row.asked_params)
+    cover = cover or question_cover(asked)
+    edit = Edit(edited_by=row.edited.edited_by, asked=shown_params(row.tool_name, asked, cover))
+    who = safe_text(edit.edited_by.removeprefix("person:"))
+    line = f"Changed by {who}. The agent asked: {headline(row.tool_name, asked)}"
+    first, *rest = question.description.split("\n")
+    return replace(question, edit=edit, description="\n".join([first, line, *rest]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +217,13 @@ def _ask_after_inspection(
     # Whoever looked is not the one that gets the signal, until it does.
     changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network, "client_id": None}
     if question.inspection is not None:
-        changes |= {"digest": digest, "request_digest": execution.digest, "bound": plain_json(bound)}
+        request = execution.request_digest or execution.digest
+        changes |= {"digest": digest, "request_digest": request, "bound": plain_json(bound)}
         actor = f"client:{execution.client_id}"
         ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
     execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
-    match standing_answer(ledger, execution, bound):
+    # A person changed the call to look at what comes of it: no other answer lets it run.
+    match standing_answer(ledger, execution, bound) if execution.edit is None else None:
         case Refusal() as refusal:
             return _fail(ledger, execution, "server", refusal)
         case Clearance(by):

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from byleave.client.terminal.differences import unified
 from byleave.gate import secret_name
+from byleave.gate.text.differences import unified
 from byleave.protocol.changes import ChangeKind
 from byleave.protocol.errors import CallerError, NotFound
 from byleave.protocol.executions import Execution

@@ -34,6 +34,9 @@ from byleave.protocol.approvals import (
     ApproveBody,
     ConfirmBody,
     DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
     Inspection,
     RejectBody,
     WholeCall,
@@ -95,8 +98,9 @@ from byleave.protocol.executions import (
 )
 from byleave.protocol.generation import GENERATION, Generation
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
+from byleave.protocol.notices import NoticeTest, Notifications, PushDevice
 from byleave.protocol.overview import PolicyDeclaration
-from byleave.protocol.sign_in import SignInLink
+from byleave.protocol.sign_in import PhoneLink, SignInLink
 from byleave.protocol.tools import ToolCatalogue
 
 from .identity import TOKEN_HINT
@@ -350,6 +354,21 @@ class ServerApi:
         """Return a one-time link that signs a browser in."""
         return await self._post("/my/signin", None, SignInLink)
 
+    async def phone_link(self) -> PhoneLink:
+        """Return a one-time link that signs another device in, with its QR code."""
+        return await self._post("/my/signin/phone", None, PhoneLink)
+
+    # Notifications
+
+    async def notices(self) -> Notifications:
+        return await self._get("/my/notices", Notifications)
+
+    async def test_notices(self) -> NoticeTest:
+        return await self._post("/my/notices/test", None, NoticeTest)
+
+    async def remove_device(self, device_id: str) -> PushDevice:
+        return await self._post(f"/my/notices/devices/{quote(device_id, safe='')}/remove", None, PushDevice)
+
     # Projects and chat
 
     async def create_project(self, name: str) -> Project:
@@ -419,6 +438,15 @@ class ServerApi:
     async def change(self, approval_id: str) -> WriteChange:
         """Return the effect of a pending write on its file."""
         return await self._get(f"/my/approvals/{_part(approval_id)}/change", WriteChange)
+
+    async def editable(self, approval_id: str, *, reveal: bool = False) -> EditableCall:
+        """Return what may be changed in a pending call."""
+        query = {"reveal": "true"} if reveal else None
+        return await self._get(f"/my/approvals/{_part(approval_id)}/editable", EditableCall, query)
+
+    async def edit(self, project_id: str, approval_id: str, body: EditBody) -> EditAnswer:
+        path = f"{_project(project_id)}/approvals/{_part(approval_id)}/edit"
+        return await self._post(path, body, EditAnswer)
 
     # Grants
 

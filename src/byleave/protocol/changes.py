@@ -54,6 +54,8 @@ class WriteChange(WireModel):
     """Content read by the machine; other content at run time is drift, and refused. Null if no machine has looked."""
     before_size: int | None
     seen_at: Timestamp | None
+    asked: ShownText | None = None
+    """If a person changed the content: `after`, as it would have been by what the agent asked."""
 
 
 class UndoPlan(WireModel):

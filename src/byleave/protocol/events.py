@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from .approvals import Inspection
+from .approvals import Edit, Inspection
 from .grants import Grant, Suggestion
 from .overview import Machine
 from .states import (
@@ -46,6 +46,8 @@ class ApprovalRequested(Event):
     agent_id: str | None
     inspection: Inspection | None = None
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
+    edit: Edit | None = None
+    """Set if a person changed the call: everything else here is about the changed one."""
     calls: int = 1
     """Calls that wait for the answer. Sent again, with the new call's `tool_id`, when an identical call joins."""
 

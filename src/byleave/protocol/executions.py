@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, StringConstraints
 
-from .approvals import Decision
+from .approvals import Decision, Edit
 from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, ResponseStatus, RiskLevel
 from .wire import Identifier, JsonObject, Timestamp, Whole, WireModel
 
@@ -33,6 +33,8 @@ class ToolResponse(WireModel):
     error_type: ErrorType | None = None
     hint: str | None = None
     """An alternative to a refused call, for the agent."""
+    edited: str | None = None
+    """Set if the user changed the call before allowing it: what was changed, for the agent."""
 
 
 class ExecuteRequest(WireModel):
@@ -79,6 +81,8 @@ class Execution(WireModel):
     """Outcome of its question: who answered, where and when, or that nobody did in time; null if nobody was asked or
     the question is open.
     """
+    edit: Edit | None = None
+    """Set if a person changed the call before allowing it."""
     status: ExecutionStatus
     error: str | None
     error_type: ErrorType | None

@@ -28,6 +28,7 @@ from . import (
     events,
     executions,
     grants,
+    notices,
     overview,
     sign_in,
     states,
@@ -50,6 +51,7 @@ MODULES: tuple[ModuleType, ...] = (
     conversations,
     overview,
     sign_in,
+    notices,
     engine,
     events,
     errors,
@@ -63,6 +65,7 @@ UNIONS: dict[str, tuple[Any, JsonSchemaMode]] = {
 RECEIVED: frozenset[type[WireModel]] = frozenset(
     {
         approvals.ApproveBody,
+        approvals.EditBody,
         approvals.ConfirmBody,
         approvals.RejectBody,
         changes.ShownChange,
@@ -95,6 +98,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         overview.CheckBody,
         overview.PolicyDeclaration,
         overview.PolicyText,
+        notices.PushDeviceBody,
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )

@@ -18,6 +18,7 @@ from byleave import telemetry
 from byleave.agents.worker import RunWorker
 from byleave.bus import Bus, MemoryBus, WakeUps
 from byleave.calls.approvals import ApprovalManager
+from byleave.calls.edits import Edits
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import Machines, Presence
 from byleave.calls.neighbours import Neighbours
@@ -41,6 +42,7 @@ from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
+from .notices.task import NoticeTask
 from .readiness import Readiness
 from .retention import RetentionTask
 from .shares import ShareTask
@@ -85,6 +87,7 @@ class Services:
     """Wake-ups of other servers; None for a server that has the record for itself."""
     executor: ToolExecutor
     approvals: ApprovalManager
+    edits: Edits
     streams: StreamManager
     verifier: TokenVerifier
     sign_in: SignIn
@@ -94,6 +97,7 @@ class Services:
     attendance: Attendance
     retention: RetentionTask
     shares: ShareTask
+    notices: NoticeTask
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
     readiness: Readiness
@@ -157,6 +161,7 @@ class Services:
         await self.readiness.close()
         await self.retention.stop()
         await self.shares.stop()
+        await self.notices.stop()
         await self.attendance.wait_closed()
         await self.sessions.close()
         if self.provider is not None:
@@ -212,6 +217,8 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
     retention.start()
     shares = ShareTask(store, executor.limits)
     shares.start()
+    notices = NoticeTask(store, settings)
+    notices.start()
     log.info("server opened", agent=worker is not None)
     return Services(
         settings=settings,
@@ -222,6 +229,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         wake_ups=wake_ups,
         executor=executor,
         approvals=ApprovalManager(store, bus, presence, executor.long_work),
+        edits=Edits(executor, store, bus, presence),
         streams=streams,
         verifier=verifier,
         sign_in=SignIn(store, link_key(settings)),
@@ -231,6 +239,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         attendance=Attendance(store, presence),
         retention=retention,
         shares=shares,
+        notices=notices,
         signing=signing,
         provider=provider,
         # Any read will do: all use the same thread and file.

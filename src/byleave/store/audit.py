@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from .database import Database, Transaction
+from .database import Database, Row, Transaction
 from .ledger import (
     ADOPTED,
     GENESIS,
@@ -196,7 +196,7 @@ class _Proof:
         size = 0
         for number, row in enumerate(rows_of(transaction, table, self.project_id, after), 1):
             self._check_row(table, row["id"], row_digest(table, row))
-            if table == "tool_executions" and row["true_params"] is not None and row["completed_at"] is not None:
+            if table == "tool_executions" and row["completed_at"] is not None and _keeps_parameters(row):
                 raise _Fault(f"the row {row['id']!r} of {table} was given other parameters after its end")
             size += sum(len(row[name]) for name in row.keys() if isinstance(row[name], str))  # noqa: SIM118
             if number == PIECE or size > PIECE_CHARACTERS:
@@ -282,6 +282,11 @@ class _Proof:
             raise _Fault("the last record is not the one the project remembers")
         if not is_sealed(transaction, self.project_id, feed):
             raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
+
+
+def _keeps_parameters(row: Row) -> bool:
+    """True if a call's row has parameters that are dropped at its end."""
+    return row["true_params"] is not None or row["asked_params"] is not None
 
 
 def _heads_fault(transaction: Transaction) -> str | None:

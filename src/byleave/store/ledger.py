@@ -46,7 +46,9 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
     ),
     "messages": frozenset(),
     "approvals": frozenset(),
-    "tool_executions": frozenset({"true_params", "deadline", "output_seq", "output_size", "cancel_requested"}),
+    "tool_executions": frozenset(
+        {"true_params", "asked_params", "deadline", "output_seq", "output_size", "cancel_requested"}
+    ),
     "grants": frozenset(),
 }
 """The tables whose rows the chain covers, and the columns that change without a link.

@@ -164,6 +164,31 @@ CREATE TABLE ended_sign_ins (
 );
 CREATE INDEX ix_ended_sign_ins_good_until ON ended_sign_ins (good_until);
 
+-- Browsers that get a push message when something waits, each by the address its push service gave it.
+CREATE TABLE push_devices (
+    id VARCHAR(64) NOT NULL PRIMARY KEY,
+    user_id VARCHAR(200) NOT NULL,
+    endpoint TEXT NOT NULL,
+    endpoint_digest VARCHAR(64) NOT NULL UNIQUE,
+    p256dh VARCHAR(100) NOT NULL,  -- the browser's public key, and its secret: messages are encrypted for it
+    auth VARCHAR(40) NOT NULL,
+    name VARCHAR(100) NOT NULL,
+    sign_ins TEXT NOT NULL,  -- the page's sign-ins that asked for it: it goes with them
+    created_at VARCHAR(24) NOT NULL,
+    sent_at VARCHAR(24)
+);
+CREATE INDEX ix_push_devices_user ON push_devices (user_id, created_at);
+
+-- Questions that a person was told about elsewhere, by push message or webhook: by one server, once.
+CREATE TABLE notices (
+    approval_id VARCHAR(64) NOT NULL PRIMARY KEY,
+    user_id VARCHAR(200) NOT NULL,
+    claimed_at VARCHAR(24) NOT NULL,  -- by the server that sends it
+    sent_at VARCHAR(24)  -- when that was over; null after a while: the server died
+);
+CREATE INDEX ix_notices_user ON notices (user_id, claimed_at);
+CREATE INDEX ix_notices_claimed_at ON notices (claimed_at);
+
 CREATE TABLE approvals (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
     user_id VARCHAR(200) NOT NULL,
@@ -189,7 +214,8 @@ CREATE TABLE approvals (
     suggestions TEXT,  -- rules an answer could save
     unseen TEXT,  -- changes it named that nobody had seen; null where no code of the workspace would run
     grant_id VARCHAR(64),  -- saved with the answer, or what answered
-    decided_from VARCHAR(10)  -- where a person answered
+    decided_from VARCHAR(10),  -- where a person answered
+    edit TEXT  -- set if a person changed the call: who, and what the agent asked for
 );
 CREATE INDEX ix_approvals_pending ON approvals (user_id, created_at) WHERE status = 'pending';
 CREATE INDEX ix_approvals_deadline ON approvals (deadline) WHERE status = 'pending';
@@ -244,7 +270,9 @@ CREATE TABLE tool_executions (
     created_at VARCHAR(24) NOT NULL,
     approved_at VARCHAR(24),
     started_at VARCHAR(24),
-    completed_at VARCHAR(24)
+    completed_at VARCHAR(24),
+    edit TEXT,  -- set if a person changed the call: who, and what the agent asked for, secrets masked
+    asked_params TEXT  -- what the agent asked for, if a person changed it; dropped when the execution ends
 );
 CREATE INDEX ix_tool_executions_project ON tool_executions (project_id, id);
 CREATE INDEX ix_tool_executions_user ON tool_executions (user_id, created_at, id);
@@ -282,6 +310,7 @@ CREATE TABLE grants (
 );
 CREATE INDEX ix_grants_user ON grants (user_id, created_at);
 CREATE INDEX ix_grants_session ON grants (session_id) WHERE revoked_at IS NULL;
+CREATE INDEX ix_grants_project ON grants (project_id) WHERE revoked_at IS NULL AND scope = 'project';
 
 -- The rules a machine's owner wrote, as its client declared them last.
 CREATE TABLE machines (

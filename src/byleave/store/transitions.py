@@ -1,7 +1,7 @@
 """Executions as rows, and their transitions: compare-and-set, with event and audit link. State changes nowhere else.
 
-`true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
-true ones.
+`true_params` and `asked_params` never leave through `to_wire`: the record shows masked parameters, only the executing
+client gets the true ones.
 
 `advance` refuses any edge the state machine does not have, and any change of a row whose state is not what the caller
 saw. The other functions are the named edges. Each runs inside the caller's transaction and decides nothing:
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, cast
 
 from byleave import telemetry
 from byleave.gate import mask_text
-from byleave.protocol.approvals import Decision
+from byleave.gate.text.render import describe_edit
+from byleave.protocol.approvals import Decision, Edit
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import (
     ExecutionCancelSignal,
@@ -82,6 +83,8 @@ class ExecutionRow(NamedTuple):
     approved_at: str | None
     started_at: str | None
     completed_at: str | None
+    edit: str | None
+    asked_params: str | None
 
     def to_wire(self, decision: Decision | None = None) -> Execution:
         return Execution(
@@ -104,6 +107,7 @@ class ExecutionRow(NamedTuple):
             reasons=[mask_text(finding["reason"]) for finding in json.loads(self.findings)],
             approved_by=self.approved_by,
             decision=decision,
+            edit=self.edited,
             status=self.status,
             error=self.error,
             error_type=self.error_type,
@@ -130,6 +134,7 @@ class ExecutionRow(NamedTuple):
             approval_id=self.approval_id,
             error_type=self.error_type,
             hint=self.hint,
+            edited=self.edit_told,
         )
 
     def response_json(self) -> bytes:
@@ -142,8 +147,21 @@ class ExecutionRow(NamedTuple):
             approval_id=self.approval_id,
             error_type=self.error_type,
             hint=self.hint,
+            edited=self.edit_told,
         ).model_dump_json(exclude={"result"})
         return f'{{"result":{self.result or "null"},{head[1:]}'.encode()
+
+    @property
+    def edited(self) -> Edit | None:
+        """The change that a person made to the call."""
+        return None if self.edit is None else Edit.model_validate_json(self.edit)
+
+    @property
+    def edit_told(self) -> str | None:
+        """The same in words for the agent."""
+        if self.edit is None:
+            return None
+        return describe_edit(self.tool_name, json.loads(self.edit)["asked"], json.loads(self.tool_params))
 
     @property
     def hint(self) -> str | None:
@@ -163,7 +181,9 @@ def execution_row(row: Row | Iterable[Any]) -> ExecutionRow:
     for position, read in _EXECUTION_READERS:
         values[position] = read(values[position])
     made = ExecutionRow._make(values)
-    return made if made.true_params is None or not made.status.ended else made._replace(true_params=None)
+    if not made.status.ended or (made.true_params is None and made.asked_params is None):
+        return made
+    return made._replace(true_params=None, asked_params=None)
 
 
 _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
@@ -181,7 +201,9 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
 
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
-SHOWN_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params")
+SHOWN_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+    "asked_params", "NULL AS asked_params"
+)
 """Those of a row without its true parameters, which may be a whole file: for all who neither judge nor signal it."""
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
@@ -292,6 +314,8 @@ def insert(
         approved_at=now if approved_by else None,
         started_at=now if status is ExecutionStatus.EXECUTING else None,
         completed_at=now if error_type else None,
+        edit=None,
+        asked_params=None,
     )
     ledger.insert("tool_executions", row._asdict() | {"status": status.name})
     ledger.event(
@@ -462,6 +486,42 @@ def approve(
     return approved if client_id is None else dispatch(ledger, approved, client_id=client_id, waits=waits)
 
 
+def edit(ledger: Ledger, execution: ExecutionRow, changed: NewExecution, person: str, waits: Waits) -> ExecutionRow:
+    """AWAITING_APPROVAL → PENDING: a person changed the call. What the agent asked for is kept."""
+    asked = json.loads(execution.tool_params) if execution.edited is None else execution.edited.asked
+    row = advance(
+        ledger,
+        execution,
+        ExecutionStatus.PENDING,
+        {
+            "tool_params": changed.tool_params,
+            "true_params": changed.true_params,
+            "digest": changed.digest,
+            "request_digest": execution.request_digest or execution.digest,
+            "bound": None,
+            "risk_level": changed.risk_level.value,
+            "findings": changed.findings,
+            "network": changed.network,
+            "timeout_seconds": changed.timeout_seconds,
+            "approval_id": None,
+            "client_id": None,
+            "deadline": _deadline(ledger, waits.client),
+            "edit": Edit(edited_by=person, asked=asked).model_dump_json(),
+            "asked_params": execution.asked_params or execution.true_params,
+        },
+    )
+    ledger.audit(
+        "edited",
+        person,
+        execution_id=row.id,
+        approval_id=execution.approval_id,
+        digest=row.digest,
+        instead_of=execution.digest,
+        risk=row.risk_level.value,
+    )
+    return row
+
+
 def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: Waits) -> ExecutionRow:
     """APPROVED → EXECUTING: the signal goes to this one client."""
     deadline = _deadline(ledger, execution.timeout_seconds + waits.result_grace)
@@ -583,6 +643,7 @@ def end(
             "completed_at": now,
             "deadline": None,
             "true_params": None,
+            **({} if execution.edit is None else {"asked_params": None}),
         },
     )
     # Only a report is acknowledged: its client then drops the result it keeps.

@@ -15,6 +15,8 @@ const PROMISES = [
   /^It runs '.*' as it is now \(.*, sha256 .*\); a change before it runs stops it\./,
   /^The workspace has no .*; one that appears before it runs stops it\.$/,
 ];
+/** Shown as a difference. */
+const EDITED = /^Changed by .*\. The agent asked: /;
 const REASONS_LEFT = /^and \d+ further reasons$/;
 
 export interface Headline {
@@ -49,10 +51,13 @@ export interface Told {
 }
 
 /** The server's sentences, without the reasons, which have a place of their own. */
-export function told({ description, findings, tool_params }: Question): Told {
+export function told({ description, findings, tool_params, edit }: Question): Told {
   const reasons = new Set(findings.map((finding) => finding.reason));
   const elsewhere = (line: string) =>
-    reasons.has(line) || REASONS_LEFT.test(line) || (Boolean(tool_params.content) && line.startsWith("Content: "));
+    reasons.has(line) ||
+    REASONS_LEFT.test(line) ||
+    (Boolean(edit) && EDITED.test(line)) ||
+    (Boolean(tool_params.content) && line.startsWith("Content: "));
   const lines = description.split("\n").slice(1);
   const isPromise = (line: string) => PROMISES.some((form) => form.test(line));
   const shown = (line: string) => shortened(visible(line), LONGEST_LINE);

@@ -5,7 +5,7 @@ import type { Execution } from "@protocol";
 import { useState } from "react";
 import { Choose } from "../parts/Choose";
 import type { ToolCall } from "../state/model";
-import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb } from "../text/words";
+import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb, whoIs } from "../text/words";
 import { LEVELS, Plain, Risk, When } from "./facts";
 import { Link } from "./Link";
 import { usePaged } from "./loading";
@@ -210,6 +210,9 @@ function Row({ row, state, go, call }: RowProps) {
       </td>
       <td data-label="Outcome">
         <span className={toneOf(row)}>{outcome(row.status, row.error_type, null)}</span>
+        {row.edit && (
+          <span className="page-tag">changed by {whoIs(row.edit.edited_by, state.me?.user_id ?? null)}</span>
+        )}
         {call?.undone != null && <span className="page-tag">undone</span>}
       </td>
       <td data-label="Allowed">

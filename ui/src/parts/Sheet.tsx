@@ -10,8 +10,8 @@ interface SheetProps {
   title: string;
   close: () => void;
   /** What gets the focus when it closes; left out: what had it before. */
-  back?: () => HTMLElement | null;
-  /** With room for differences. */
+  back?: (() => HTMLElement | null) | undefined;
+  /** With room for differences, or a text of many lines. */
   wide?: boolean;
   children: ReactNode;
 }

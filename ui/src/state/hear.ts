@@ -21,7 +21,7 @@ export function heard(state: AppState, event: FeedEvent): AppState {
   switch (event.kind) {
     case "tool.approval_request":
       return inSession(ask(state, event), event.session_id, (entries) =>
-        list.advance(entries, event.tool_id, "awaiting_approval"),
+        list.advance(list.edited(entries, event), event.tool_id, "awaiting_approval"),
       );
     case "tool.approval_decided":
       return decided(state, event);
@@ -194,7 +194,7 @@ function granted(state: AppState, grant: Grant, timestamp: string): AppState {
       kind: "remark",
       id: `grant ${grant.id}`,
       tone: "plain",
-      text: `From now on without asking: ${grant.text}`,
+      text: `From now on without asking${grant.scope === "project" ? ", in this project" : ""}: ${grant.text}`,
       hint: "Grants lists it and takes it back.",
       at: Date.parse(timestamp),
     }),

@@ -6,6 +6,7 @@ import type {
   AgentMode,
   AnsweredFrom,
   ApprovalRequest,
+  Edit,
   ErrorType,
   Execution,
   ExecutionStatus,
@@ -46,6 +47,8 @@ export interface ToolCall {
   /** When the machine began with it, where that is known; null while it waits there for others to end. */
   began?: number | null;
   undone: { by: string; files: number } | null;
+  /** What a person changed in it, with what the agent asked for. */
+  edit?: Edit | null;
 }
 
 export interface OutputPiece {

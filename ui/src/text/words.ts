@@ -158,6 +158,7 @@ export function whoIs(actor: string | null, userId: string | null): string {
 /** A span in the largest unit that says it well. */
 export function span(seconds: number): string {
   const all = Math.max(0, Math.round(seconds));
+  if (all >= 2 * DAY) return counted(Math.round(all / DAY), "day");
   for (const [unit, name] of [
     [3600, "hour"],
     [60, "minute"],

@@ -22,6 +22,7 @@ from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
 from .characters import HIDDEN, HIDDEN_CLASS, deceptive_in, escaped, hidden_in, mixed_scripts
+from .differences import unified
 from .secrets import (
     MASK_PREFIX,
     MAX_SHOWN_CONTENT,
@@ -120,6 +121,27 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover:
     if len(reasons) > MAX_REASONS:
         lines.append(f"and {len(reasons) - MAX_REASONS} further reasons")
     return "\n".join(lines)
+
+
+def headline(tool_name: str, params: JsonObject) -> str:
+    """The first line of `describe`, for a call that was judged before."""
+    return _DESCRIBERS[tool_name](params)
+
+
+MAX_TOLD_EDIT = 16 * 1024
+"""Longest difference that an agent is told."""
+
+
+def describe_edit(tool_name: str, asked: JsonObject, params: JsonObject) -> str:
+    """Tell an agent what the user changed in its call. Both sides are the record's: masked, long content shortened."""
+    begins = "The user changed this call before deciding on it. "
+    if tool_name != "write_file":
+        return f"{begins}Instead of: {headline(tool_name, asked)}. As changed: {headline(tool_name, params)}."
+    begins += "Their content differs from yours. "
+    difference = "\n".join(unified(str(asked.get("content")).split("\n"), str(params.get("content")).split("\n")))
+    if "content_size" in asked or "content_size" in params or not 0 < len(difference) <= MAX_TOLD_EDIT:
+        return f"{begins}Read the file to see it."
+    return f"{begins}- is yours, + is theirs:\n{difference}"
 
 
 def _content(tool_name: str, params: JsonObject, verdict: Verdict, cover: Cover) -> list[str]:

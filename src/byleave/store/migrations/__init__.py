@@ -25,7 +25,7 @@ COVERED_SINCE = "0007"
 """From this revision on the audit chain covers rows."""
 REVISIONS = sorted(path.name[:4] for path in HERE.glob("versions/[0-9]*.py"))
 NEWEST = REVISIONS[-1]
-OLDEST_WRITER = "0013"
+OLDEST_WRITER = "0015"
 """The oldest revision whose servers may go on writing into a record of this one, beside newer ones.
 
 A migration that only adds leaves this as it is; any other raises it to its own revision. What "only adds" means is

@@ -57,7 +57,7 @@ NOT_RUN = {
     "addresses of yours; tests/deploy/test_proxies.py run both proxies": 3,
     "sends to a service of yours; tests/cli/test_notify_command.py sends to one": 1,
     "needs a command that waits; tests/ui/test_editing.py changes some": 1,
-    "a provider of yours; tests/ui/test_identity_provider.py signs in with one": 1,
+    "a provider of yours; tests/ui/test_signing_in_elsewhere.py signs in with one": 1,
     "sends to a collector of yours; tests/telemetry send to one": 1,
     "for a page of yours; tests/ui/test_other_pages.py shows one": 1,
     "values of yours, in the environment of a service": 1,

@@ -75,7 +75,6 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert dict(skipped) == NOT_RUN
     files = re.findall(r"tests/[\w/.]+", " ".join(NOT_RUN))
     assert [name for name in files if not (ROOT / name).exists()] == [], "a reason names a test that is gone"
-    assert sum(map(runs, everything)) > 2 * sum(skipped.values())
 
 
 def model(asked: Asked) -> Turn:

@@ -193,7 +193,8 @@ export interface ApprovalRequest {
    */
   network: boolean;
   /**
-   * Description of the call, made from the stored parameters, safe to print.
+   * The call on the first line; each further line is a note to be shown before an answer. Made from the stored
+   * parameters, safe to print. Reasons are in `findings`, files in `inspection`.
    */
   description: string;
   /**
@@ -370,6 +371,10 @@ export interface SeenFile {
   sha256: string;
   size?: number | null;
   modified_at?: string | null;
+  /**
+   * Time at which an agent last wrote it; set by the server, whatever a client sends.
+   */
+  written_at?: string | null;
   /**
    * Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets.
    */
@@ -2130,6 +2135,9 @@ export interface Run {
    * Model that was chosen for it; null for the agent's usual one.
    */
   model: string | null;
+  /**
+   * Why it failed; null if it did not, or a person stopped it.
+   */
   error: string | null;
   /**
    * ISO 8601, UTC, milliseconds
@@ -2424,9 +2432,13 @@ export interface ShownChange {
    */
   after?: string | null;
   /**
-   * Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link).
+   * What to know beside the texts: a further change (a mode, a link), or what a write does not show and why.
    */
   note?: string | null;
+  /**
+   * Reason an undo shows no text (too large, binary, may hold secrets), or no difference in it.
+   */
+  unshown?: string | null;
 }
 /**
  * A client's answer to `session.undo_request`.

@@ -56,6 +56,7 @@ NOT_RUN = {
     "a machine of yours, with its own token; README.md runs one on this machine": 1,
     "addresses of yours; tests/deploy/test_proxies.py run both proxies": 3,
     "sends to a service of yours; tests/cli/test_notify_command.py sends to one": 1,
+    "a program in Node; sdk-js/test runs what it shows": 1,
     "needs a command that waits; tests/ui/test_editing.py changes some": 1,
     "a provider of yours; tests/ui/test_signing_in_elsewhere.py signs in with one": 1,
     "sends to a collector of yours; tests/telemetry send to one": 1,

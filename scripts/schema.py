@@ -3,8 +3,8 @@
     python scripts/schema.py            write schema/, docs/settings.md and docs/cli.md
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, docs/cli.md and, for the SDK
-in JavaScript, sdk-js/src/protocol.ts and sdk-js/src/catalogue.ts. The types are also compiled, strictly, with
+Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, docs/cli.md and, for the
+SDK in JavaScript, sdk-js/src/protocol.ts and sdk-js/src/catalogue.ts. The types are also compiled, strictly, with
 schema/check.ts. Nothing here is imported by Byleave itself.
 """
 

@@ -14,7 +14,7 @@ from .changes import MAX_SHOWN_TEXT
 from .grants import GrantTerms, Suggestion
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .verdicts import Finding
-from .wire import Digest, JsonObject, Timestamp, Whole, WireModel, canonical_json
+from .wire import Count, Digest, JsonObject, Timestamp, Whole, WireModel, canonical_json
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
@@ -41,7 +41,7 @@ class SeenFile(WireModel):
     """Workspace-relative."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
-    size: Whole | None = Field(default=None, ge=0)
+    size: Count | None = None
     modified_at: Timestamp | None = None
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
     """Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets."""

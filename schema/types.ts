@@ -193,7 +193,8 @@ export interface ApprovalRequest {
    */
   network: boolean;
   /**
-   * Description of the call, made from the stored parameters, safe to print.
+   * The call on the first line; each further line is a note to be shown before an answer. Made from the stored
+   * parameters, safe to print. Reasons are in `findings`, files in `inspection`.
    */
   description: string;
   /**
@@ -370,6 +371,10 @@ export interface SeenFile {
   sha256: string;
   size?: number | null;
   modified_at?: string | null;
+  /**
+   * Time at which an agent last wrote it; set by the server, whatever a client sends.
+   */
+  written_at?: string | null;
   /**
    * Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets.
    */
@@ -1789,6 +1794,66 @@ export interface MessageList {
  */
 export interface Nothing {}
 /**
+ * Whether one way took a notice.
+ */
+export interface NoticeOutcome {
+  /**
+   * The device's name, or `webhook`.
+   */
+  to: string;
+  delivered: boolean;
+  /**
+   * Why it did not; null if it did.
+   */
+  detail: string | null;
+}
+/**
+ * What became of a test.
+ */
+export interface NoticeTest {
+  outcomes: NoticeOutcome[];
+}
+/**
+ * How a user is notified of questions that wait.
+ */
+export interface Notifications {
+  /**
+   * A question waits so long for an answer first.
+   */
+  after_seconds: number;
+  /**
+   * True if the operator set BYLEAVE_NOTIFY_URL.
+   */
+  webhook: boolean;
+  /**
+   * The key that a browser subscribes with (`applicationServerKey`).
+   */
+  push_key: string;
+  devices: PushDevice[];
+}
+/**
+ * A browser that is notified. Its address at the push service is told to nobody.
+ */
+export interface PushDevice {
+  id: string;
+  /**
+   * Browser and system, such as `Chrome on Android`.
+   */
+  name: string;
+  /**
+   * Host of its push service.
+   */
+  service: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  /**
+   * Last message that the push service took.
+   */
+  sent_at: string | null;
+}
+/**
  * Open an event stream. Its frames follow as notifications, under a number the editor chose.
  */
 export interface OpenFeed {
@@ -1806,6 +1871,17 @@ export interface OutputChunk {
    * Counts up from 0 for each execution; a repeated number is dropped.
    */
   sequence: number;
+}
+/**
+ * A one-time link that signs another device in, as an address it can open and as a QR code of that.
+ */
+export interface PhoneLink {
+  url: string;
+  /**
+   * Rows of the QR code from the top, `1` for dark and `0` for light, without the light border.
+   */
+  qr: string[];
+  expires_in_seconds: number;
 }
 /**
  * A client's declaration of its machine's rules.
@@ -1913,6 +1989,14 @@ export interface ProofBody {
    * Random, new for each request.
    */
   challenge: string;
+}
+/**
+ * A browser's push subscription, as the browser gave it.
+ */
+export interface PushDeviceBody {
+  endpoint: string;
+  p256dh: string;
+  auth: string;
 }
 /**
  * Calls in a client's queue: signalled, but not begun.
@@ -2051,6 +2135,9 @@ export interface Run {
    * Model that was chosen for it; null for the agent's usual one.
    */
   model: string | null;
+  /**
+   * Why it failed; null if it did not, or a person stopped it.
+   */
   error: string | null;
   /**
    * ISO 8601, UTC, milliseconds
@@ -2345,9 +2432,13 @@ export interface ShownChange {
    */
   after?: string | null;
   /**
-   * Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link).
+   * What to know beside the texts: a further change (a mode, a link), or what a write does not show and why.
    */
   note?: string | null;
+  /**
+   * Reason an undo shows no text (too large, binary, may hold secrets), or no difference in it.
+   */
+  unshown?: string | null;
 }
 /**
  * A client's answer to `session.undo_request`.

@@ -15,7 +15,7 @@ from coverage import Coverage
 ROOT = Path(__file__).resolve().parent.parent
 FLOOR = 90.0
 PARTS: dict[str, tuple[str, ...]] = {
-    "protocol": ("protocol/", "settings.py", "policy_files.py", "descriptors.py"),
+    "protocol": ("protocol/", "settings.py", "policy_files.py", "descriptors.py", "addresses.py"),
     "gate": ("gate/",),
     "store": ("store/",),
     "bus": ("bus/",),
@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "calls": ("calls/",),
     "agents": ("agents/",),
     "adapters": ("adapters/",),
-    "sdk": ("sdk/", "__init__.py"),
+    "sdk": ("sdk/", "__init__.py", "errors.py"),
     "server": ("server/",),
     "workspace": ("workspace/",),
     "client": ("client/",),

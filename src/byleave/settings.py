@@ -8,6 +8,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import Field, SecretStr, field_validator
@@ -142,7 +143,7 @@ class ServerSettings(_Settings):
         description="Claims that hold roles or groups, comma separated; a dot leads inside: `realm_access.roles`.",
     )
     token_roles: Annotated[dict[str, tuple[str, ...]], NoDecode] = Field(
-        default_factory=dict,
+        default={},
         description="Scopes by role or group: `developers=chat approve execute, nightly=agent`. With it, only people "
         "with chat and approve may use the page.",
     )
@@ -158,6 +159,17 @@ class ServerSettings(_Settings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
     )
+    public_url: str | None = Field(
+        default=None,
+        description="Address at which other devices reach this server (`https://byleave.example.com`): for links to "
+        "a phone, and in notifications. It answers to that name as well.",
+    )
+    sign_in_hours: float = Field(
+        default=12,
+        gt=0,
+        le=720,
+        description="How long a browser stays signed in; never longer than what made its link.",
+    )
     page_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Other pages that may show the chat, by origin (`https://intranet.example`), comma separated; with "
@@ -167,6 +179,30 @@ class ServerSettings(_Settings):
         default=(),
         description="Addresses or networks of your reverse proxies, comma separated: `X-Forwarded-For`, `-Proto` and "
         "`-Host` are believed from these only.",
+    )
+    notify_url: SecretStr | None = Field(
+        default=None,
+        description="Where to post that something waits for approval: an ntfy topic, a Slack webhook, or any address "
+        "that takes JSON, such as a relay to e-mail.",
+    )
+    notify_format: Literal["auto", "ntfy", "slack", "json"] = Field(
+        default="auto", description="The form of that post; `auto` goes by the address."
+    )
+    notify_after_seconds: float = Field(
+        default=20,
+        ge=0,
+        description="How long a question waits for an answer before anybody is notified, by push message or by "
+        "BYLEAVE_NOTIFY_URL.",
+    )
+    notify_detail: Literal["level", "project", "request"] = Field(
+        default="level",
+        description="What a notification tells: the risk level alone; also the project's name; or also what is asked, "
+        "in one line with secrets masked.",
+    )
+    push_allow_private: bool = Field(
+        default=False,
+        description="Whether a browser's push service may be on a private network, also by plain http: for one of your "
+        "own.",
     )
     metrics_token: SecretStr | None = Field(
         default=None,
@@ -282,10 +318,31 @@ class ServerSettings(_Settings):
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(one) for one in value)
 
+    @field_validator("notify_url")
+    @classmethod
+    def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parts = urlsplit(value.get_secret_value())
+            # The address is not quoted: it may hold a secret.
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("it is not a web address; write it as https://…")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _public(cls, value: str | None) -> str | None:
+        return None if value is None else _origin(value)
+
     @field_validator("trusted_proxies")
     @classmethod
     def _proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_proxy(one) for one in value)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names this server answers to, without ports."""
+        public = () if self.public_url is None else (urlsplit(self.public_url).hostname or "",)
+        return frozenset(host.lower() for host in (*self.allowed_hosts, *public))
 
     @property
     def database(self) -> str:

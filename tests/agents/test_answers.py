@@ -147,7 +147,7 @@ def test_a_person_is_not_told_what_only_an_agent_can_take_to_heart() -> None:
     text = f"Rejected by the user: not now\nhint: {ADVICE[ErrorType.REJECTED]}"
     assert answer([Outcome(step, failed=True, text=text)], 0) == "I could not list `.`. Rejected by the user: not now"
     useful = "Command not allowed: rm\nhint: use one of: cat"
-    assert answer([Outcome(step, failed=True, text=useful)], 0).endswith(useful)
+    assert answer([Outcome(step, failed=True, text=useful)], 0).endswith("rm\n\nHint: use one of: cat")
 
 
 def test_help_does_not_repeat_markdown_of_the_message() -> None:

@@ -84,7 +84,7 @@ async def test_a_client_that_does_not_look_is_not_waited_for_and_the_person_is_t
         assert row.to_response().status == "awaiting_approval"
         approval = await desk.next_approval()
         assert (approval.inspection, approval.suggestions) == (None, [])
-        assert NOT_LOOKED in approval.description
+        assert NOT_LOOKED in [finding.reason for finding in approval.findings]
         await desk.approvals.approve_tool(approval.id, "alice")
         assert (await desk.executor.wait(row)).status == "completed"
         assert signals[0]["bound"] == {}
@@ -126,7 +126,7 @@ async def test_what_waits_for_a_look_is_asked_without_when_only_a_client_is_ther
             assert await _rows(desk) != [], "the one that was asked may still answer"
             leave()
         approval = await desk.next_approval()
-        assert NOT_LOOKED in approval.description
+        assert NOT_LOOKED in [finding.reason for finding in approval.findings]
         await desk.approvals.approve_tool(approval.id, "alice")
         assert (await call).status == "completed"
     links = await desk.store.audit.records(desk.project.id)
@@ -171,7 +171,7 @@ async def test_the_machine_that_looks_says_that_it_has_no_sandbox(desk: Desk) ->
     await pending(desk)
     async with desk.client(lambda signal: completed(), client_id="c2", isolation="none", sees=lambda request: SEEN):
         approval = await desk.next_approval()
-        assert "There is no sandbox on this machine" in approval.description
+        assert any("There is no sandbox on this machine" in finding.reason for finding in approval.findings)
         assert approval.suggestions == []
         await desk.approvals.reject_tool(approval.id, "alice")
         await call

@@ -64,7 +64,7 @@ def test_conversation_on_a_terminal_goes_from_turn_to_turn(site: Site) -> None:
     terminal.expect(PROMPT)
     terminal.type("write talk.md: hello\n")
     said = terminal.expect_question()
-    assert "Create talk.md\n  medium risk · no network · new file" in said
+    assert "Create talk.md\n  medium risk · new file" in said
     terminal.type("maybe")
     terminal.expect("Press one of the keys in brackets.")
     terminal.expect_question()

@@ -234,17 +234,38 @@ async def test_line_at_the_bottom_is_drawn_again_as_time_passes() -> None:
     seen.transcript.end_turn()
 
 
+async def test_reason_of_a_denial_is_told_with_its_call() -> None:
+    seen = Seen()
+    seen.transcript.show(
+        ApprovalDecided(
+            timestamp=now(),
+            approval_id="appr_1",
+            tool_ids=["exec_1"],
+            status=ApprovalStatus.REJECTED,
+            decided_by="person:alice",
+            reason="use npm ci",
+            session_id="sess_1",
+            scope=None,
+            grant_id=None,
+            decided_from=None,
+        )
+    )
+    rejected = ExecutionStatus.REJECTED
+    seen.transcript.show(finished("write_file", None, status=rejected, error_type=ErrorType.REJECTED))
+    assert "denied: use npm ci" in seen.text
+
+
 @pytest.mark.parametrize(
     ("status", "error_type", "error", "told"),
     [
-        ("rejected", "rejected", "Rejected by the user: use npm ci.", "denied: use npm ci"),
-        ("rejected", "rejected", "Rejected by the user.", "denied"),
+        ("rejected", "rejected", "Rejected by the user: use npm ci", "denied: use npm ci"),
         ("timeout", "approval_timeout", "Approval timeout", "expired without an answer"),
-        ("failed", "cancelled", "It was called off.", "stopped by you"),
+        ("failed", "cancelled", "It was stopped while it ran; what it did until then stays.", "stopped by you"),
         ("failed", "refused", "Command not allowed: rm", "refused: Command not allowed: rm"),
         ("failed", "tool_error", "There is no 'a'.", "failed: There is no 'a'."),
     ],
 )
 def test_call_that_did_not_complete_is_told_by_its_outcome(status: str, error_type: str, error: str, told: str) -> None:
     event = finished("x", None, status=ExecutionStatus(status), error=error, error_type=ErrorType(error_type))
-    assert outcome(event) == told
+    assert outcome(event, "use npm ci") == told
+    assert outcome(event) == told.replace("denied: use npm ci", "denied")

@@ -57,7 +57,7 @@ def test_approvals_are_listed_and_decided(site: Site) -> None:
     assert f"MEDIUM {approval_id}" in listed.stdout
     assert "listed.md" in listed.stdout
     assert "expires in " in listed.stdout
-    assert "Create listed.md\n  medium risk · no network · new file" in listed.stdout
+    assert "Create listed.md\n  medium risk · new file" in listed.stdout
     assert [each["id"] for each in site.json("approvals", "--json")["approvals"]] == [approval_id]
     done = site.here("approvals", "approve", approval_id)
     assert done.returncode == 0

@@ -219,7 +219,11 @@ def test_a_call_that_did_not_complete_is_told_by_its_outcome(
 
 def test_what_a_stopped_command_printed_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kept = {"exit_code": None, "stdout": "before the stop\n", "stderr": ""}
-    told = {"status": ExecutionStatus.FAILED, "error": "It was called off.", "error_type": ErrorType.CANCELLED}
+    told = {
+        "status": ExecutionStatus.FAILED,
+        "error": "It was stopped while it ran.",
+        "error_type": ErrorType.CANCELLED,
+    }
     PlainTranscript().show(finished("execute_command", kept, **told))
     assert "before the stop" in capsys.readouterr().err
 

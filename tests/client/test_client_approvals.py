@@ -10,7 +10,7 @@ from byleave.protocol.approvals import ApprovalRequest, Edit, Inspection, SeenFi
 from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantRule, GrantTerms, Suggestion
-from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
+from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import now
 
 from .conftest import MakeRequest, RecordingLink
@@ -65,7 +65,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def decided(approval_id: str, status: ApprovalStatus, by: str | None = "person:bob") -> ApprovalDecided:
+def decided(
+    approval_id: str, status: ApprovalStatus, by: str | None = "person:bob", where: AnsweredFrom | None = None
+) -> ApprovalDecided:
     return ApprovalDecided(
         timestamp=now(),
         approval_id=approval_id,
@@ -74,6 +76,7 @@ def decided(approval_id: str, status: ApprovalStatus, by: str | None = "person:b
         decided_by=by,
         reason=None,
         session_id=None,
+        decided_from=where,
     )
 
 
@@ -154,11 +157,12 @@ async def test_a_question_is_never_kept_past_the_servers_deadline(
 
 @pytest.mark.promise("C4")
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "where", "told"),
     [
-        (ApprovalStatus.APPROVED, "Allowed by bob."),
-        (ApprovalStatus.REJECTED, "Denied by bob."),
-        (ApprovalStatus.CANCELLED, "Changed by bob. The changed call is asked about next."),
+        (ApprovalStatus.APPROVED, None, "Allowed by bob."),
+        (ApprovalStatus.APPROVED, AnsweredFrom.PAGE, "Allowed by bob, in a browser."),
+        (ApprovalStatus.REJECTED, AnsweredFrom.PROGRAM, "Denied by bob, elsewhere."),
+        (ApprovalStatus.CANCELLED, None, "Changed by bob. The changed call is asked about next."),
     ],
 )
 async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
@@ -167,12 +171,13 @@ async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
     link: RecordingLink,
     request_event: MakeRequest,
     status: ApprovalStatus,
+    where: AnsweredFrom | None,
     told: str,
 ) -> None:
     desk.request(request_event("approval_1"))
     desk.request(request_event("approval_2"))
     await until(lambda: prompt.asked == ["approval_1"])
-    desk.decided(decided("approval_1", status))
+    desk.decided(decided("approval_1", status, where=where))
     await until(lambda: prompt.asked == ["approval_1", "approval_2"])
     assert prompt.closed == [told]
     assert link.decisions == []

@@ -196,13 +196,13 @@ async def test_secrets_are_masked_and_files_that_may_hold_some_are_not_shown(
     await python(workspace, "open('.env','w').write('PASSWORD=x'); open('a.txt','w').write('no more\\n')")
     plan = desk.look("exec_1")
     assert "masked" in (by_path(plan)["a.txt"].after or "")
-    assert by_path(plan)[".env"].note == "not shown: it may hold secrets"
+    assert by_path(plan)[".env"].unshown == "not shown: it may hold secrets"
     assert token not in plan.model_dump_json()
     assert "hunter2" not in plan.model_dump_json()
     other = "ghp_" + "c3D4" * 9
     (root / "b.txt").write_text(f"token = {token}\n")
     await write(workspace, "b.txt", f"token = {other}\n", "exec_2")
-    assert by_path(desk.look("exec_2"))["b.txt"].note == "it differs only in what is masked here"
+    assert by_path(desk.look("exec_2"))["b.txt"].unshown == "it differs only in what is masked here"
 
 
 async def test_binary_large_and_too_many_texts_are_noted(
@@ -217,13 +217,13 @@ async def test_binary_large_and_too_many_texts_are_noted(
     await python(workspace, code)
     monkeypatch.setattr(undo_plans, "MAX_PLAN_TEXT", 100)
     shown = by_path(desk.look("exec_1"))
-    assert {shown[name].note for name in ("binary", "latin", "large.txt")} == {"not shown: large, or no text"}
-    assert [shown[f"t{n}"].note is None for n in range(4)] == [True, True, False, False]
-    assert shown["t3"].note == "not shown: there is too much in all"
+    assert {shown[name].unshown for name in ("binary", "latin", "large.txt")} == {"not shown: large, or no text"}
+    assert [shown[f"t{n}"].unshown is None for n in range(4)] == [True, True, False, False]
+    assert shown["t3"].unshown == "not shown: there is too much in all"
     assert shown["link"].note == "a link to 'a.txt'"
     assert shown["a.txt"] == ShownChange(path="a.txt", kind=ChangeKind.CHANGE, note="mode 755 becomes 644")
     monkeypatch.setattr(undo_plans, "MAX_PLAN_TEXT", 40)
-    assert by_path(desk.look("exec_1"))["t1"].note == "not shown: there is too much in all"
+    assert by_path(desk.look("exec_1"))["t1"].unshown == "not shown: there is too much in all"
 
 
 async def test_texts_that_take_long_to_mask_hold_up_no_call(
@@ -235,7 +235,7 @@ async def test_texts_that_take_long_to_mask_hold_up_no_call(
     monkeypatch.setattr(undo_plans, "TEXT_SECONDS", 0.0)
     monkeypatch.setattr(undo_plans, "mask_text", lambda text: masked.append(text) or text)
     plan = desk.look("exec_1")
-    assert {change.note for change in plan.files} == {"not shown: there is too much in all"}
+    assert {change.unshown for change in plan.files} == {"not shown: there is too much in all"}
     assert masked == []
 
 
@@ -337,7 +337,7 @@ async def test_what_the_owner_denies_is_neither_written_nor_shown(
     plan = desk.look("exec_1")
     assert plan.lost == {"private/key.txt": "this machine's rules deny it, so it stays as it is"}
     assert [change.path for change in plan.files] == ["a.txt", "log.txt"]
-    assert by_path(plan)["log.txt"].note == "not shown: this machine's rules deny reading it"
+    assert by_path(plan)["log.txt"].unshown == "not shown: this machine's rules deny reading it"
     assert "the owner's own" not in plan.model_dump_json()
     with pytest.raises(UndoRefused, match="rules deny it"):
         carry_out(desk, plan.plan)
@@ -372,7 +372,7 @@ async def test_what_the_organisation_denies_is_neither_written_nor_shown(
     assert plan.lost == {"private/key.txt": denied, "out.bin": denied}
     assert [change.path for change in plan.files] == ["a.txt", "log.txt"]
     log = by_path(plan)["log.txt"]
-    assert (log.before, log.after, log.note) == (None, None, "not shown: the organisation's rules deny reading it")
+    assert (log.before, log.after, log.unshown) == (None, None, "not shown: the organisation's rules deny reading it")
     assert "before" not in {change.after for change in plan.files}
     undoer.request(asked("r2", plan.plan, partial=True, keep_off=keep_off), server_ahead=0)
     assert (await reports.of("r2")).done

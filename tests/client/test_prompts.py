@@ -14,7 +14,8 @@ from rich.console import Console
 from byleave.client.approvals import Answer, Question
 from byleave.client.terminal import prompt as prompt_module
 from byleave.client.terminal.prompt import TerminalPrompt
-from byleave.client.terminal.question import detail_rows, head_lines, question_lines
+from byleave.client.terminal.question import detail_rows, question_lines
+from byleave.client.terminal.words import ago
 from byleave.gate.text.differences import unified
 from byleave.gate.text.render import file_lines, full_text
 from byleave.protocol.approvals import EditableCall, EditAnswer, EditBody, Inspection, SeenFile, SeenRole
@@ -24,7 +25,7 @@ from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule, GrantTerms, PastCall, Suggestion
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
 from byleave.protocol.verdicts import Finding, VerdictLevel
-from byleave.protocol.wire import now
+from byleave.protocol.wire import later, now
 from harness.json_values import JsonObject
 
 from .conftest import MakeRequest
@@ -51,6 +52,13 @@ WEB = Suggestion(rule=GrantRule(tool="search_web"), text="Search the web.", wide
 def script(**changes: object) -> SeenFile:
     known: dict[str, object] = {"path": "x.py", "sha256": "a" * 64, "size": 18, "text": "print(1)\n"}
     return SeenFile.model_validate(known | changes)
+
+
+NOON = "2026-01-04T12:00:00.000Z"
+
+
+def minutes_ago(count: int) -> str:
+    return later(NOON, -60 * count)
 
 
 def previewing(problem: str | None = None) -> Callable[[GrantRule], Awaitable[GrantPreview]]:
@@ -177,10 +185,10 @@ async def test_it_says_what_why_how_risky_and_how_long(terminal: Terminal, reque
     asked = await answer(terminal, request_event(), "y")
     assert asked == Answer(allow=True)
     seen = CODES.sub("", terminal.look())
-    for part in ("Write a.txt", "medium risk · no network", "why: Writes a text file.", "expires in 5:00"):
+    for part in ("Write a.txt", "medium risk", "why: Writes a text file.", "expires in 5:00"):
         assert part in seen
     await answer(terminal, request_event(network=True, agent_id=None), "y")
-    assert "medium risk · network" in CODES.sub("", terminal.look())
+    assert "medium risk · uses the network" in CODES.sub("", terminal.look())
 
 
 @pytest.mark.parametrize(("typed", "reason"), [("\n", None), ("not here\n", "not here")])
@@ -667,34 +675,46 @@ async def test_what_would_run_is_shown(terminal: Terminal, request_event: MakeRe
 
 
 @pytest.mark.parametrize(
-    ("note", "words"),
+    ("file", "words"),
     [
         (
-            "There is no 'a b' now; one that appears before it is written stops it.",
-            "Cancelled if the file appears first.",
+            SeenFile(path="a b", role=SeenRole.REPLACES, sha256="missing"),
+            "bound to: 'a b', not there; if it appears first, nothing is written",
+        ),
+        (SeenFile(path="x.py", sha256="missing"), "bound to: x.py, not there; if it appears first, nothing runs"),
+        (
+            script(path="a", role=SeenRole.REPLACES, size=9, modified_at=minutes_ago(4)),
+            "bound to: a as it is now (9 bytes, changed 4 min ago); if it changes first, nothing is written",
         ),
         (
-            "The workspace has no 'x.py', 'y'; one that appears before it runs stops it.",
-            "Cancelled if 'x.py', 'y' appears first.",
+            script(path="x.py", size=9, modified_at=minutes_ago(4), written_at=minutes_ago(1)),
+            "bound to: x.py as it is now (9 bytes, written by the agent 60 s ago); if it changes first, nothing runs",
         ),
-        (
-            "It replaces 'a' as it is now (9 bytes, last changed 4 min ago, sha256 dcd4b1c6…); "
-            "a change before it is written stops it.",
-            "Compared with the file as it is now: 9 bytes, last changed 4 min ago. If it changes first, nothing is "
-            "written.",
-        ),
-        (
-            "It runs 'x.py' as it is now (written by the agent 9 s ago, sha256 dcd4b1c6…); a change before it runs "
-            "stops it. Its content is not shown here.",
-            "'x.py' as it is now, written by the agent 9 s ago. If it changes first, nothing runs. "
-            "Its content is not shown here.",
-        ),
-        ("Behind a link: what is written is 'b'.", "Behind a link: what is written is 'b'."),
+        (script(path="x.py", size=None), "bound to: x.py as it is now; if it changes first, nothing runs"),
     ],
 )
-def test_compared_files_are_told_without_their_digests(request_event: MakeRequest, note: str, words: str) -> None:
-    told = [line.plain for line in head_lines(request_event(description=f"Write 'a.txt'\n{note}"))]
-    assert told[-1] == f"  | {words}"
+def test_details_say_what_becomes_of_the_call_if_a_file_changes(
+    request_event: MakeRequest, file: SeenFile, words: str
+) -> None:
+    event = request_event(timestamp=NOON, inspection=Inspection(files=[file]))
+    told = [line.plain.strip() for line in detail_rows(event, None, "", 200)]
+    assert words in told
+    assert words not in [line.plain.strip() for line in question_lines(event, most=10)]
+
+
+async def test_who_wrote_what_would_run_is_said(terminal: Terminal, request_event: MakeRequest) -> None:
+    file = script(path="x.py", text="print(1)\n", size=9, modified_at=minutes_ago(9), written_at=minutes_ago(3))
+    event = request_event(timestamp=NOON, inspection=Inspection(files=[file]))
+    await answer(terminal, event, "y")
+    assert "runs: x.py (9 bytes, written by the agent 3 min ago)\r\n" in CODES.sub("", terminal.look())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-5, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172_800, "2 days")],
+)
+def test_time_is_told_in_the_largest_unit_that_fits(seconds: int, words: str) -> None:
+    assert ago(NOON, later(NOON, -seconds)) == f"{words} ago"
 
 
 async def test_parameters_that_were_not_given_are_not_shown(terminal: Terminal, request_event: MakeRequest) -> None:

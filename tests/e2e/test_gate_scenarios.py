@@ -36,7 +36,6 @@ async def test_a_script_is_shown_before_it_runs_and_runs_as_it_was_shown(site: S
     assert call["status"] == "awaiting_approval"
     approval = await waiting(alice)
     assert approval["inspection"]["files"][0]["text"] == "print('six', 3 + 3)\n"
-    assert "It runs 'x.py' as it is now" in approval["description"]
     await confirm(alice, call["approval_id"])
     ended = await alice.end_of(call["tool_id"])
     assert (ended["status"], ended["result"]["stdout"]) == ("completed", "six 6\n")

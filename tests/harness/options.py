@@ -32,6 +32,13 @@ class ServerOptions(TypedDict, total=False):
     oidc_client_secret: SecretStr | None
     oidc_name: str | None
     allowed_hosts: tuple[str, ...]
+    public_url: str | None
+    sign_in_hours: float
+    notify_url: SecretStr | None
+    notify_format: Literal["auto", "ntfy", "slack", "json"]
+    notify_after_seconds: float
+    notify_detail: Literal["level", "project", "request"]
+    push_allow_private: bool
     page_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
     metrics_token: SecretStr | None

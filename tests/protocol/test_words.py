@@ -47,6 +47,7 @@ EVENTS: list[JsonObject] = [
                     "sha256": "d" * 64,
                     "size": 9,
                     "modified_at": NOW,
+                    "written_at": None,
                     "text": "print(1)",
                     "shortened": False,
                     "note": None,

@@ -11,6 +11,7 @@ from byleave.protocol.states import Scope
 from byleave.server import openapi_document
 from harness.http_server import Answer, Server, StartServer
 from harness.json_values import Json, JsonObject
+from harness.push_service import PushService
 
 DOCUMENT = openapi_document()
 DIGEST = "0" * 64
@@ -43,11 +44,12 @@ SAMPLES: JsonObject = {
     },
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
+    "PushDeviceBody": {**PushService("https://push.example.com").subscription()},
     "ExchangeBody": {"code": "x"},
     "SignInFinishBody": {"ticket": "x", "code": "x", "state": "x", "iss": "x"},
     "ProofBody": {"claims": "a.b", "challenge": DIGEST},
 }
-IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "session_id")}
+IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "session_id", "device_id")}
 
 
 def _operations() -> Iterator[tuple[str, str, JsonObject]]:
@@ -194,11 +196,12 @@ async def test_answers_are_as_described(server: Server, page: str) -> None:
     project = await alice.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
     tool_id, approval_id = await alice.question(project)
-    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "session_id": session, "name": "x"}
+    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "session_id": session}
+    ids |= {"name": "x", "path": "mcp"}
     passed = 0
     for method, path, operation in _operations():
         streams = "text/event-stream" in str(operation["responses"].get("200"))
-        if method != "GET" or streams or path.startswith(("/mcp", "/sign")):
+        if method != "GET" or streams or path.startswith(("/mcp", "/sign", "/.well-known")):
             continue
         query = f"?session_id={session}" if path.endswith(("/messages", "/runs")) else ""
         query = "?query=x" if path.endswith("/search") else query

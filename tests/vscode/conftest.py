@@ -19,7 +19,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, FrameLocator, Locator, Page, expect
+from playwright.async_api import Browser, FloatRect, FrameLocator, Locator, Page, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from harness.browser import USUAL_MS, fill_project, need_chromium, new_context, open_browser
@@ -205,6 +205,11 @@ class Workbench:
 
     async def shot(self, name: str) -> None:
         await self.page.screenshot(path=SHOTS / f"{name}.png")
+
+    async def picture(self, name: str, *, height: int, top: int = 36) -> None:
+        """A picture of a part of the sidebar. The walkthrough's are copies of these."""
+        clip = FloatRect(x=48, y=top, width=302, height=height)
+        await self.page.screenshot(path=SHOTS / f"walkthrough-{name}.png", clip=clip)
 
 
 @asynccontextmanager

@@ -106,6 +106,7 @@ async def desk(browser: Browser, site: Site, tmp_path_factory: pytest.TempPathFa
         await window.open_chat()
         await expect(window.chat.get_by_role("button", name="Sign in")).to_be_visible()
         await window.shot("1-sign-in")
+        await window.picture("sign-in", height=330)
         await window.command("Byleave: Sign In")
         await window.answer("a sign-in link", await _link(user))
         # A folder that nobody trusts has a chat, and is no place to execute in.
@@ -115,6 +116,8 @@ async def desk(browser: Browser, site: Site, tmp_path_factory: pytest.TempPathFa
         assert await desk.machines() == []
         await window.trust_the_folder()
         await expect(window.status).to_have_text("Byleave")
+        await expect(window.chat.get_by_text("isolated")).to_be_visible()
+        await window.picture("connect", height=430)
         yield desk
     await user.close()
 
@@ -167,13 +170,13 @@ async def test_many_questions_are_told_in_one_notification_at_a_time(desk: Desk)
     window = desk.window
     await window.command("View: Show Explorer")
     calls = [await desk.call("python3", "-c", f"print({number})") for number in range(4)]
-    await expect(window.status).to_have_text("Byleave: 4 waiting")
+    await expect(window.status).to_have_text("Byleave: 4 to review")
     asks = window.page.locator(".notification-toast", has_text="Byleave")
     await expect(asks).to_have_count(1)
-    await expect(asks).to_contain_text("Byleave asks (HIGH)")
+    await expect(asks).to_contain_text("the agent wants to run")
     await asks.hover()
     await asks.locator(".codicon-notifications-clear").click()
-    await expect(asks).to_contain_text("4 questions wait for your answer, 4 of them HIGH.")
+    await expect(asks).to_contain_text("4 to review, 4 of them high risk.")
     await expect(asks).to_have_count(1)
     await window.shot("f-many")
     for tool_id in calls:
@@ -189,6 +192,7 @@ async def test_the_agent_reads_a_file_of_the_open_folder(desk: Desk) -> None:
     await expect(desk.window.chat.get_by_text("3.2.1", exact=True)).to_be_visible()
     assert await desk.machines() == [str(desk.workspace)]
     await desk.window.shot("2-read")
+    await desk.window.picture("chat", height=380)
 
 
 @pytest.mark.promise("C-vscode", "A3")
@@ -197,16 +201,22 @@ async def test_a_write_is_seen_as_a_difference_and_happens_when_it_is_allowed(de
     notes.write_text("# Notes\n\nbuy bread\n")
     await desk.begin()
     await desk.window.say("write notes.md: buy milk")
-    await expect(desk.window.status).to_have_text("Byleave: 1 waiting")
+    await expect(desk.window.status).to_have_text("Byleave: 1 to review")
     await desk.question.get_by_role("button", name="Open diff").click()
     viewer = desk.window.page.locator(".monaco-diff-editor")
     await expect(viewer.locator(".editor.original")).to_contain_text("bread")
     await expect(viewer.locator(".editor.modified")).to_contain_text("milk")
+    # One difference, not two: the chat leaves it to the editor while it is open there.
+    told = desk.question.get_by_text("The difference is open in the editor.")
+    await expect(told).to_be_visible()
+    await expect(desk.question.locator("table")).to_have_count(0)
     await desk.window.shot("3-difference")
     # The file itself opens from its name.
     await desk.question.get_by_role("button", name="notes.md", exact=True).click()
     await expect(desk.window.page.locator(".monaco-breadcrumbs")).to_contain_text("notes.md")
     assert "bread" in notes.read_text()
+    # The file took the place of the difference's tab.
+    await expect(desk.question.locator("table")).to_be_visible()
     await desk.allow()
     await expect(desk.window.chat.get_by_text("Wrote notes.md")).to_be_visible()
     assert notes.read_text().strip() == "buy milk"
@@ -269,6 +279,7 @@ async def test_what_agents_changed_is_listed_and_undone_from_the_list_and_from_t
     await expect(viewer.locator(".editor.original")).to_contain_text("as it was")
     await expect(viewer.locator(".editor.modified")).to_contain_text("another")
     await listed.hover()
+    await window.picture("undo", top=560, height=208)
     await listed.get_by_role("button", name="Undo This Change").click()
     await expect(window.dialog).to_contain_text("listed.md will be deleted: the agent created it.")
     # Enter only shows what would be undone.
@@ -310,6 +321,7 @@ async def test_a_command_that_is_denied_does_not_run_and_the_agent_hears_why(des
     await desk.window.chat.get_by_role("menuitem", name="Deny with a reason…").click()
     await desk.question.get_by_role("textbox", name="Reason to deny").fill("not before lunch")
     await desk.window.shot("5-command")
+    await desk.window.picture("review", height=480)
     await desk.question.get_by_role("button", name="Deny", exact=True).click()
     await expect(desk.window.chat.get_by_text("not before lunch").last).to_be_visible()
     assert not (desk.workspace / "ran").exists()
@@ -320,10 +332,10 @@ async def test_a_question_is_told_while_the_chat_is_hidden_and_a_late_command_is
     window = desk.window
     await window.command("View: Show Explorer")
     tool_id = await desk.call("python3", "-c", "import time; time.sleep(60)", timeout=1)
-    toast = window.toast("Byleave asks (HIGH)")
+    toast = window.toast("the agent wants to run python3")
     await expect(toast).to_be_visible()
     await window.shot("6-notification")
-    await toast.get_by_role("button", name="Allow…").click()
+    await toast.get_by_role("button", name="Allow once…").click()
     await expect(window.dialog).to_contain_text("time.sleep(60)")
     # Enter must never allow: the button that has the focus is another.
     await expect(window.dialog.get_by_role("button", name="Deny")).to_be_focused()
@@ -368,8 +380,13 @@ async def test_an_answer_in_the_browser_runs_it_in_the_editor(desk: Desk, browse
         ends.push_async_callback(context.close)
         page = await context.new_page()
         await page.goto(desk.site.url + link)
+        await desk.question.get_by_role("button", name="Open diff").click()
+        diff = desk.window.page.get_by_role("tab", name=re.compile("browser.md: current ↔ proposed"))
+        await expect(diff).to_be_visible()
         await page.locator(".card-question").get_by_role("button", name="Allow once").click()
         await expect(desk.window.chat.get_by_text("Wrote browser.md")).to_be_visible()
+        # It was answered elsewhere: nobody closes its difference by hand.
+        await expect(diff).to_have_count(0)
     assert (desk.workspace / "browser.md").read_text().strip() == "from the page"
     await expect(desk.window.status).to_have_text("Byleave")
 

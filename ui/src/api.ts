@@ -25,9 +25,14 @@ import type {
   MessageAccepted,
   MessageBody,
   MessageList,
+  NoticeTest,
+  Notifications,
+  PhoneLink,
   Project,
   ProjectBody,
   ProjectList,
+  PushDevice,
+  PushDeviceBody,
   RuleLayers,
   RunList,
   Session,
@@ -153,7 +158,8 @@ export class Api {
   stopRun = (project: string, run: string) =>
     this.#send<Cancelled>(inProject(project, `chat/runs/${encodeURIComponent(run)}/cancel`), {});
 
-  approvals = (project_id: string) => this.#get<ApprovalList>("/my/approvals", { project_id });
+  /** Without a project: of all. */
+  approvals = (project_id?: string) => this.#get<ApprovalList>("/my/approvals", { project_id });
   approve = (project: string, approval: string, body: ApproveBody) =>
     this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/approve`), body);
   reject = (project: string, approval: string, reason: string | null) =>
@@ -189,6 +195,11 @@ export class Api {
   audit = (project: string, limit: number, before?: number) =>
     this.#get<AuditPage>(inProject(project, "audit"), { limit, before });
   verifyAudit = (project: string) => insist(() => this.#get<AuditCheck>(inProject(project, "audit/verify")));
+  notices = () => insist(() => this.#get<Notifications>("/my/notices"));
+  addDevice = (body: PushDeviceBody) => this.#send<PushDevice>("/my/notices/devices", body);
+  removeDevice = (device: string) => this.#ask<PushDevice>("POST", `/my/notices/devices/${device}/remove`);
+  testNotices = () => this.#ask<NoticeTest>("POST", "/my/notices/test");
+  phoneLink = () => this.#send<PhoneLink>("/my/signin/phone", {});
   signInLink = () => this.#send<SignInLink>("/my/signin", {});
 
   #get<T>(path: string, query: Query = {}): Promise<T> {

@@ -64,6 +64,8 @@ export interface Host {
   /** Shows a file of the workspace where the host can; absent where it cannot. */
   openFile?: (path: string, line?: number) => void;
   /** Shows a difference in the host's own viewer; absent where it has none. `approvalId`: the question it belongs to. */
+  /** Questions whose difference is open outside the chat, which then does not show it a second time. */
+  shownOutside?: { has(approvalId: string): boolean; subscribe(listener: () => void): () => void };
   showDiff?: (title: string, before: string, after: string, approvalId: string | null) => void;
   /** Absent where the host tells the person in its own way. */
   readonly alerts?: Alerts;

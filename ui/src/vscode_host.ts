@@ -27,6 +27,7 @@ export class VsCodeHost implements Host {
   readonly #stop: () => void;
   #next = 1;
   #place: Place | null = null;
+  #openDiffs: ReadonlySet<string> = new Set();
   onShowWaiting: ((approvalId: string | null) => void) | null = null;
 
   constructor(editor: EditorApi, page: Window) {
@@ -98,6 +99,11 @@ export class VsCodeHost implements Host {
     this.#editor.postMessage({ type: "show-diff", title, before, after, approvalId });
   };
 
+  readonly shownOutside = {
+    has: (approvalId: string): boolean => this.#openDiffs.has(approvalId),
+    subscribe: (listener: () => void): (() => void) => this.subscribe(listener),
+  };
+
   signOut = async (): Promise<void> => {
     this.run("byleave.signOut");
   };
@@ -106,6 +112,10 @@ export class VsCodeHost implements Host {
     switch (message.type) {
       case "place":
         this.#place = message.place;
+        for (const listener of this.#listeners) listener();
+        return;
+      case "open-diffs":
+        this.#openDiffs = new Set(message.approvalIds);
         for (const listener of this.#listeners) listener();
         return;
       case "show-waiting":

@@ -12,7 +12,10 @@ export interface Action {
 /** Where the extension stands: a project to show, or why there is none and what to do. */
 export type Place =
   | { state: "ready"; projectId: string }
-  | { state: "away"; title: string; text: string; busy: boolean; actions: Action[] };
+  | { state: "away"; picture: Picture; title: string; text: string; busy: boolean; actions: Action[] };
+
+/** What a screen without a chat is about. */
+export type Picture = "folder" | "key" | "plug" | "server" | "shield" | "wrench";
 
 export type FromChat =
   | { type: "hello" }
@@ -30,4 +33,6 @@ export type ToChat =
   | { type: "feed-open"; id: number }
   | { type: "feed-frame"; id: number; frame: Frame }
   | { type: "feed-closed"; id: number; status: number }
-  | { type: "show-waiting" };
+  | { type: "show-waiting" }
+  /** The questions whose difference is open in the editor. */
+  | { type: "open-diffs"; approvalIds: string[] };

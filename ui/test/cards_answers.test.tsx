@@ -1,8 +1,9 @@
+import type { Inspection } from "@protocol";
 import { act, cleanup, fireEvent, screen } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
 import { Problem } from "../src/api";
+import { promise } from "../src/cards/asked";
 import { WARNING } from "../src/cards/EverythingPanel";
-import { comparedWith } from "../src/cards/WriteShown";
 import { choose, isOff, items, more, open, press, user, wait, withoutRealTime } from "./cards_asking";
 import { api, button, buttons, question, writeChange } from "./cards_samples";
 
@@ -382,7 +383,8 @@ describe("a write that waits", () => {
   const write = question({
     tool_name: "write_file",
     tool_params: { path: "a.txt", content: "one\nthree\n" },
-    description: 'Write a.txt\nContent: "one"',
+    description: "Write a.txt",
+    inspection: { files: [{ path: "a.txt", role: "replaces", sha256: "a".repeat(64), size: 8 }] },
   });
 
   it("shows the difference against the file as it is, and locks the buttons while that appears", async () => {
@@ -390,7 +392,6 @@ describe("a write that waits", () => {
     const change = vi.fn(() => new Promise((done) => (give = done)));
     const { container } = open({ question: write, api: api({ change }) });
     expect(container.textContent).toContain("Comparing with your file…");
-    expect(container.textContent).not.toContain("Content:");
     await wait(700);
     expect(isOff("Allow once")).toBe(false);
     await act(async () => give(writeChange()));
@@ -402,20 +403,17 @@ describe("a write that waits", () => {
     expect(container.textContent).toContain("shown above");
   });
   it("says each thing once, and knows whether there is a file", async () => {
-    const replaces =
-      "It replaces 'a' as it is now (8 bytes, last changed 2 hours ago, sha256 aaaaaaaaaaaa…); a change before it is written stops it.";
-    const absent = "There is no 'a' now; one that appears before it is written stops it.";
-    const shown = async (line: string, more: Partial<typeof write>, answer: unknown) => {
+    const missing: Inspection = { files: [{ path: "a.txt", role: "replaces", sha256: "missing" }] };
+    const shown = async (more: Partial<typeof write>, answer: unknown) => {
       cleanup();
-      const description = `Write a.txt\nBehind a link: what is written is 'c'.\n${line}`;
+      const description = "Write a.txt\nBehind a link: what is written is 'c'.";
       const change = answer instanceof Error ? vi.fn().mockRejectedValue(answer) : async () => answer;
       const { container } = open({ question: { ...write, description, ...more }, api: api({ change }) });
       await wait(700);
       return container;
     };
-    const old = await shown(replaces, { risk_level: "HIGH" }, writeChange());
+    const old = await shown({ risk_level: "HIGH" }, writeChange());
     expect(old.querySelector("h2")?.textContent).toBe("Replace a.txt");
-    expect(old.textContent).not.toContain("It replaces");
     expect(old.querySelector(".card-chips")?.textContent).toContain("1 line added, 1 line removed");
     // A warning is seen before the difference, and everything else is under Details.
     const parts = [...(old.querySelector(".card-question-body")?.children ?? [])].map((each) => each.className);
@@ -425,18 +423,16 @@ describe("a write that waits", () => {
     expect(old.textContent).not.toContain("network");
     await press(button("Allow once…"));
     expect(old.querySelector(".card-armed")?.textContent).toContain("High risk. Written immediately. Replace a.txt");
-    const fresh = await shown(absent, {}, writeChange({ before_sha256: "missing" }));
+    const fresh = await shown({ inspection: missing }, writeChange({ before_sha256: "missing" }));
     expect(fresh.querySelector("h2")?.textContent).toBe("Create a.txt");
-    expect(fresh.textContent).not.toContain(absent);
     // What is not known is not left out.
     for (const answer of [writeChange({ before_sha256: null }), new Error("gone")]) {
-      const unknown = await shown(absent, { findings: [] }, answer);
+      const unknown = await shown({ findings: [], inspection: null }, answer);
       expect(unknown.querySelector("h2")?.textContent).toBe("Write a.txt");
-      expect(unknown.textContent).toContain(absent);
     }
-    const more = await shown(absent, { tool_params: { ...write.tool_params, owner: "root" } }, writeChange());
+    const more = await shown({ tool_params: { ...write.tool_params, owner: "root" } }, writeChange());
     expect(more.querySelector(".card-question-body > .card-params")?.textContent).toBe("ownerroot");
-    const appends = await shown(absent, { tool_params: { ...write.tool_params, mode: "append" } }, writeChange());
+    const appends = await shown({ tool_params: { ...write.tool_params, mode: "append" } }, writeChange());
     expect(appends.querySelector("h2")?.textContent).toBe("Append to a.txt");
   });
   it("falls back to all of the content when there is no difference to be had", async () => {
@@ -479,10 +475,30 @@ describe("a write that waits", () => {
     await act(async () => give(writeChange()));
     expect(document.body.textContent).toBe("");
   });
-  it("says what the difference was read from", () => {
-    expect(comparedWith(writeChange({ before_sha256: null }))).toBeNull();
-    expect(comparedWith(writeChange({ before_sha256: "missing", seen_at: null }))).toBe(
-      "New file: there was none. Cancelled if it appears first.",
+  it("shows what would be written where no machine has looked", async () => {
+    const note = "No machine has looked at the file.";
+    const unseen = { ...write, description: `Write a.txt\n${note}`, inspection: null };
+    const answer = writeChange({
+      before_sha256: null,
+      change: { path: "a.txt", kind: "change", after: "one\nthree\n" },
+    });
+    const { container } = open({ question: unseen, api: api({ change: async () => answer }) });
+    await wait(700);
+    expect(container.textContent?.split(note).length).toBe(2);
+    expect(container.querySelector(".card-warnings")?.textContent).toBe(note);
+    expect(container.querySelector(".card-diff")).toBeNull();
+    expect(container.querySelector(".card-question-body")?.textContent).toContain("Content to writeone\nthree");
+  });
+  it("says what the answer is bound to", () => {
+    const files = (path: string, role: "runs" | "replaces", sha256: string): Inspection => ({
+      files: [{ path, role, sha256 }],
+    });
+    expect(promise(question({ inspection: null }))).toBeNull();
+    expect(promise({ ...write, inspection: files("a.txt", "replaces", "missing") })).toMatch(
+      /^New file: there was none at .*\. Cancelled if it appears first\.$/,
+    );
+    expect(promise(question({ inspection: files("x.py", "runs", "a".repeat(64)) }))).toMatch(
+      /^Compared with the files at .*\. If one changes first, nothing runs\.$/,
     );
   });
 });

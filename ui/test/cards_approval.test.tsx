@@ -97,6 +97,7 @@ describe("what a question shows", () => {
         inspection: {
           files: [
             { ...file, modified_at: "2026-01-01T00:00:00.000Z" },
+            { path: "made.py", sha256: "f".repeat(64), size: 5, text: "1", written_at: "2026-01-01T11:57:00.000Z" },
             { path: "gone.py", sha256: "missing" },
             { path: "empty.py", sha256: "f".repeat(64), size: 0 },
             { path: "bin", sha256: "f".repeat(64), size: 9 },
@@ -109,13 +110,14 @@ describe("what a question shows", () => {
     const said = container.textContent ?? "";
     const details = container.querySelector(".card-details")?.textContent ?? "";
     expect(said).toContain("run.py 12 bytes · changed");
+    expect(said).toContain("made.py 5 bytes · written by the agent 3 min ago");
     expect(said).toContain("<b>x</b>\\u{202e}");
     expect(said).toContain("Only its beginning is here.");
     expect(said).toContain("It is empty.");
     expect(said).toContain("Its content is not text.");
     expect(said).toContain("What this runs could not be checked: The machine said no.");
     // A file that is not there runs nothing: it is told under Details.
-    expect(details).toContain("gone.pyIt is not there. If it appears before this runs, nothing runs.");
+    expect(details).toContain("gone.pyIt is not there.");
     expect(said.replace(details, "")).not.toContain("gone.py");
     expect(details).toContain(`sha256 ${"e".repeat(64)}`);
     expect(details).toContain("File as it is now: old");

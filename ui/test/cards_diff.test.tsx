@@ -199,4 +199,28 @@ describe("a difference people read", () => {
     fireEvent.click(button("Open diff", open({ kind: "delete", before: "x" }, at)));
     expect(at.showDiff).toHaveBeenLastCalledWith("a.txt (deleted)", "x", "", null);
   });
+  it("is not shown a second time while the host shows it", () => {
+    let isOpen = false;
+    let tell = () => {};
+    const shownOutside = {
+      has: (id: string) => isOpen && id === "q",
+      subscribe: (listener: () => void) => {
+        tell = listener;
+        return () => {};
+      },
+    };
+    const change = { path: "a.txt", kind: "change", before: "x", after: "y" } as const;
+    const at = host({ showDiff: vi.fn(), shownOutside });
+    const { container } = render(<DiffView change={change} host={at} approvalId="q" />);
+    expect(container.querySelector("table")).not.toBeNull();
+    isOpen = true;
+    act(() => tell());
+    expect(container.querySelector("table")).toBeNull();
+    expect(container.textContent).toContain("The difference is open in the editor.");
+    fireEvent.click(button("Show diff", container));
+    expect(at.showDiff).toHaveBeenCalledWith("a.txt (changed)", "x", "y", "q");
+    isOpen = false;
+    act(() => tell());
+    expect(container.querySelector("table")).not.toBeNull();
+  });
 });

@@ -78,6 +78,8 @@ describe("the facts below it", () => {
       tool_params: { path: "a", content: "b", mode: "odd", owner: 1 },
     });
     expect(unsaid(write)).toEqual({ mode: "odd", owner: 1 });
+    const read = { path: "a", start_line: 3, end_line: null, encoding: "x" };
+    expect(unsaid(question({ tool_name: "read_file", tool_params: read }))).toEqual({ encoding: "x" });
     expect(unsaid(question({ tool_name: "search_web", tool_params: { query: "a" } }))).toEqual({ query: "a" });
   });
 });

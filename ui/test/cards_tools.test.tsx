@@ -70,9 +70,7 @@ describe("a tool call", () => {
     expect(words("person:bob")).toContain("deniedby bob");
     expect(words(null)).toMatch(/denied$/);
     const there = call({ ...denied, deniedBy: "person:bob", deniedFrom: "program" });
-    expect(open({ call: there }).container.textContent).toContain(
-      "by bob, in a terminal, an editor or another program",
-    );
+    expect(open({ call: there }).container.textContent).toContain("by bob, in a terminal or editor");
   });
   it("says of a denial only the reason, and of a failure what to do on its own line", () => {
     const lines = (more: Parameters<typeof call>[0]) =>
@@ -80,15 +78,17 @@ describe("a tool call", () => {
         (line) => `${line.className}|${line.textContent}`,
       );
     const denied = { status: "rejected", errorType: "rejected" } as const;
-    expect(lines({ ...denied, error: "Rejected by the user." })).toEqual([]);
-    expect(lines({ ...denied, error: "Rejected by the user: use tabs." })).toEqual(["card-hint|Reason: use tabs."]);
-    expect(lines({ ...denied, error: "Otherwise." })).toEqual(["card-hint|Otherwise."]);
+    const error = "Rejected by the user: use tabs.";
+    const bob = { ...denied, deniedBy: "person:bob", error };
+    expect(lines(bob)).toEqual([]);
+    expect(lines({ ...bob, deniedFor: "use tabs" })).toEqual(["card-hint|Reason: use tabs"]);
+    // By whom is not known: the error is all there is.
+    expect(lines({ ...denied, error })).toEqual([`card-hint|${error}`]);
     const failed = { status: "failed", errorType: "tool_error" } as const;
     expect(lines({ ...failed, error: "There is no 'x'.\nhint: List the directory." })).toEqual([
       "|There is no 'x'.",
       "card-hint|List the directory.",
     ]);
-    expect(lines({ ...failed, error: "Rejected by the user." })).toEqual(["|Rejected by the user."]);
   });
   it("names the unit of a time limit, and leaves out what nobody gave", () => {
     const parameters = (toolName: string, params: Record<string, unknown>) => {
@@ -132,10 +132,12 @@ describe("a tool call", () => {
         toolName: "execute_command",
         status: "failed",
         errorType: "cancelled",
-        error: "It was called off.",
+        error: "It was stopped while it ran; what it did until then stays.",
         result: { success: false, stdout: "before the stop\n", exit_code: null },
       }),
     });
+    expect(container.querySelector(".card-state")?.className).toBe("card-state");
+    expect(container.querySelector("[data-status=failed]")).toBeNull();
     toggle(container);
     expect(container.textContent).toContain("before the stop");
   });

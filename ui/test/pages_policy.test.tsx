@@ -142,7 +142,7 @@ describe("the answer", () => {
       }),
     );
     expect(shown).toMatch(/^Refused never runs/);
-    expect(shown).toContain("Instead: Use git clean.");
+    expect(shown).toContain("Safer: Use git clean.");
     expect(shown).not.toContain("in full mode too");
     expect(shown).not.toContain("What a person would be asked");
   });

@@ -527,7 +527,7 @@ describe("runs of the session", () => {
   test("that a person stopped it is said plainly, and the same after a reload", () => {
     const remark = { kind: "remark", tone: "plain", text: "Stopped by you." };
     expect(told(OPEN, sample.run("running"), sample.run("failed")).entries).toMatchObject([remark]);
-    const record = runs([sample.listed("r", "failed", 1, "Stopped by the user.")]);
+    const record = runs([sample.listed("r", "failed", 1)]);
     expect(told(OPEN, record, sample.run("failed")).entries).toMatchObject([remark]);
   });
 });

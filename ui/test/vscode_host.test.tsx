@@ -99,6 +99,19 @@ describe("the host in the editor", () => {
     expect(kept.state).toEqual({ draft: "hello", diff: "split" });
   });
 
+  test("knows which differences are open in the editor", () => {
+    const { host, hear } = made();
+    const listener = vi.fn();
+    const stop = host.shownOutside.subscribe(listener);
+    expect(host.shownOutside.has("q")).toBe(false);
+    hear({ type: "open-diffs", approvalIds: ["q"] });
+    expect(host.shownOutside.has("q")).toBe(true);
+    expect(listener).toHaveBeenCalledTimes(1);
+    stop();
+    hear({ type: "open-diffs", approvalIds: [] });
+    expect([host.shownOutside.has("q"), listener.mock.calls.length]).toEqual([false, 1]);
+  });
+
   test("leaves files, differences and signing out to the extension", async () => {
     const { host, posted } = made();
     host.waiting();
@@ -126,6 +139,7 @@ describe("the sidebar", () => {
       type: "place",
       place: {
         state: "away",
+        picture: "key",
         title: "Sign in to Byleave",
         text: "Paste a token.\nOr start a server.",
         busy: false,
@@ -143,7 +157,10 @@ describe("the sidebar", () => {
       { type: "command", command: "byleave.signIn" },
       { type: "command", command: "byleave.startServer" },
     ]);
-    hear({ type: "place", place: { state: "away", title: "Connecting…", text: "", busy: true, actions: [] } });
+    hear({
+      type: "place",
+      place: { state: "away", picture: "plug", title: "Connecting…", text: "", busy: true, actions: [] },
+    });
     expect(screen.queryByRole("button")).toBeNull();
   });
 

@@ -52,6 +52,7 @@ export function activate(context: vscode.ExtensionContext): void {
       await differences.show(title, before, after);
     },
   });
+  differences.onOpen = (questionIds) => view.diffs(questionIds);
   const connector: Connector = new Connector({
     memory: context.workspaceState,
     tokens: signing.tokens,

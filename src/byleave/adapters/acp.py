@@ -533,7 +533,7 @@ def _reason_not_run(decided: ApprovalDecided) -> str:
         case ApprovalStatus.TIMEOUT:
             return "nobody answered in time, so nothing was run"
         case ApprovalStatus.CANCELLED:
-            return "called off, so nothing was run"
+            return "withdrawn, so nothing was run"
         case status:
             return f"{status.value} elsewhere" + (f": {decided.reason}" if decided.reason else "")
 

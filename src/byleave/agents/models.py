@@ -373,7 +373,9 @@ def _describe(outcome: Outcome, *, alone: bool) -> str:
 def _without_advice(text: str) -> str:
     """Remove advice that only an agent can follow from a failure."""
     advice = {f"hint: {words}" for words in ADVICE.values()}
-    return "\n".join(line for line in text.split("\n") if line not in advice)
+    lines = [line for line in text.split("\n") if line not in advice]
+    # In Markdown a single newline would run the hint into the sentence before it.
+    return "\n".join(line.replace("hint: ", "\nHint: ", 1) if line.startswith("hint: ") else line for line in lines)
 
 
 def _named(step: Step) -> str:

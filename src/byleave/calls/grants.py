@@ -14,7 +14,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from byleave.gate import describe, safe_text
+from byleave.gate import call_lines, safe_text
 from byleave.gate.commands.calls import Call, call_of
 from byleave.gate.policy.grants import (
     breadth,
@@ -41,7 +41,7 @@ from byleave.protocol.grants import (
     PastCall,
 )
 from byleave.protocol.states import ApprovalScope, ErrorType, RiskLevel
-from byleave.protocol.verdicts import Finding, VerdictLevel, verdict_of
+from byleave.protocol.verdicts import VerdictLevel
 from byleave.store import ApprovalRow, ExecutionRow, SessionRow, Store
 from byleave.store.approvals import last_code_review
 from byleave.store.chat import projects_in_same_workspace, workspace_of
@@ -347,10 +347,9 @@ async def preview_grant(store: Store, user_id: str, project_id: str, rule: Grant
 
 def _past(row: ExecutionRow) -> PastCall:
     params = json.loads(row.tool_params)
-    verdict = verdict_of([Finding(level=VerdictLevel.LOW, reason="", rule="history")])
     return PastCall(
         tool_id=row.id,
-        description=describe(row.tool_name, params, verdict).partition("\n")[0],
+        description=call_lines(row.tool_name, params)[0],
         risk_level=row.risk_level,
         status=row.status,
         created_at=row.created_at,

@@ -7,16 +7,15 @@ the agent's own words.
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 
 from byleave.gate import (
     Judgement,
+    call_lines,
     check_path,
     cover_key,
-    describe,
     mask_text,
     mask_value,
     question_cover,
@@ -26,7 +25,7 @@ from byleave.gate import (
 from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
-from byleave.gate.text.render import MISSING, NOT_LOOKED, headline
+from byleave.gate.text.render import NOT_LOOKED, headline
 from byleave.gate.text.secrets import Cover
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Edit, Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.errors import NotFound
@@ -34,7 +33,7 @@ from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel, verdict_of
-from byleave.protocol.wire import JsonObject, moment, plain_json
+from byleave.protocol.wire import JsonObject, plain_json
 from byleave.settings import ServerSettings
 from byleave.store import ExecutionRow, Store, transitions
 from byleave.store.approvals import Question
@@ -48,7 +47,6 @@ from .grants import MOST_NAMED, runs_code
 from .long_work import LONG_CHARACTERS, LongWork
 from .machines import Machine
 
-SHOWN_DIGITS = 12
 MAX_NOTE = 400
 NOT_READ = "A rule denies reading it."
 MAX_TOLD_TEXT = 4096
@@ -79,7 +77,7 @@ def question_for(
 ) -> Question:
     """The question about a call that runs no file of the workspace, or that no client can inspect."""
     cover = question_cover(params)
-    lines = [describe(tool_name, params, verdict, cover), *([NOT_LOOKED] if tool_name == "write_file" else [])]
+    lines = [*call_lines(tool_name, params), *([NOT_LOOKED] if tool_name == "write_file" else [])]
     return Question(
         description="\n".join(lines),
         tool_params=shown_params(tool_name, params, cover),
@@ -97,7 +95,6 @@ def question_after_inspection(
     *,
     workspace: str | None,
     written: Mapping[str, str],
-    now: datetime,
 ) -> Question:
     """The question about a call that runs files, or replaces one. `written`: when an agent last wrote them."""
     params = json.loads(row.true_params or "{}")
@@ -105,14 +102,14 @@ def question_after_inspection(
     cover = question_cover(params, inspection.files[0].path if is_write else None)
     texts = {file.path: file.text for file in inspection.files if file.text is not None}
     masked = {path: mask_text(text, cover if is_write else cover_key) for path, text in texts.items()}
-    files = [_shown(file, masked.get(file.path)) for file in inspection.files]
-    lines = [describe(row.tool_name, params, verdict, cover)]
+    files = [_shown(file, masked.get(file.path), written.get(file.path)) for file in inspection.files]
+    lines = call_lines(row.tool_name, params)
     replaced = None
     if is_write:
-        lines += _replaced(files[0], params, written.get(files[0].path), workspace, now)
+        asked = posixpath.normpath(check_path(params["path"], workspace=workspace).relative)
+        if asked != files[0].path:
+            lines.append(f"Behind a link: what is written is '{safe_text(files[0].path)}'.")
         replaced, files = _kept_apart(files[0])
-    else:
-        lines += _running(files, written, now)
     question = Question(
         description="\n".join(lines),
         tool_params=shown_params(row.tool_name, params, cover),
@@ -174,7 +171,6 @@ async def assess_inspection(
         settings,
         workspace=machine.workspace,
         written=await store.executions.last_writes(row.project_id, inspection.bound),
-        now=datetime.now(UTC),
     )
     size = len(row.true_params or "") + sum(len(file.text or "") for file in inspection.files)
     question = await long_work.run(row.user_id, make) if size > LONG_CHARACTERS else make()
@@ -294,38 +290,13 @@ def _suggestions(
     return tuple(one for one in found if mask_value(words := one.model_dump(mode="json")) == words)
 
 
-def _running(files: Sequence[SeenFile], written: Mapping[str, str], now: datetime) -> list[str]:
-    there = [file for file in files if file.sha256 != MISSING]
-    if there or not files:
-        return [_seen(file, written.get(file.path), now) for file in there]
-    names = ", ".join(f"'{safe_text(file.path)}'" for file in files)
-    return [f"The workspace has no {names}; one that appears before it runs stops it."]
-
-
-def _replaced(
-    file: SeenFile, params: JsonObject, written_at: str | None, workspace: str | None, now: datetime
-) -> list[str]:
-    """The file that would be replaced, in one or two sentences."""
-    name, lines = safe_text(file.path), list[str]()
-    if posixpath.normpath(check_path(params["path"], workspace=workspace).relative) != file.path:
-        lines.append(f"Behind a link: what is written is '{name}'.")
-    if file.sha256 == MISSING:
-        return [*lines, f"There is no '{name}' now; one that appears before it is written stops it."]
-    does = "adds to" if params.get("mode") == "append" else "replaces"
-    size = "" if file.size is None else f"{file.size} bytes, "
-    lines.append(
-        f"It {does} '{name}' as it is now ({size}{_age(file, written_at, now)}, sha256 "
-        f"{file.sha256[:SHOWN_DIGITS]}…); a change before it is written stops it."
-    )
-    return lines
-
-
-def _shown(file: SeenFile, masked: str | None) -> SeenFile:
+def _shown(file: SeenFile, masked: str | None, written_at: str | None) -> SeenFile:
     """A file as the question shows it. Text that runs is cut only now: half a secret no longer looks like one."""
     note = None if file.note is None else safe_text(mask_text(file.note))[:MAX_NOTE]
     if masked is None or file.role is SeenRole.REPLACES or len(masked) <= MAX_SEEN_TEXT:
-        return file.model_copy(update={"text": masked, "note": note})
-    return file.model_copy(update={"text": masked[:MAX_SEEN_TEXT], "shortened": True, "note": note})
+        return file.model_copy(update={"text": masked, "note": note, "written_at": written_at})
+    shown = {"text": masked[:MAX_SEEN_TEXT], "shortened": True, "note": note, "written_at": written_at}
+    return file.model_copy(update=shown)
 
 
 def _kept_apart(file: SeenFile) -> tuple[str | None, list[SeenFile]]:
@@ -333,33 +304,6 @@ def _kept_apart(file: SeenFile) -> tuple[str | None, list[SeenFile]]:
     if file.text is None or len(file.text) <= MAX_TOLD_TEXT:
         return None, [file]
     return file.text, [file.model_copy(update={"text": None, "shortened": True})]
-
-
-def _seen(file: SeenFile, written_at: str | None, now: datetime) -> str:
-    """One file that would run, in one sentence."""
-    when, name = _age(file, written_at, now), safe_text(file.path)
-    digest = file.sha256[:SHOWN_DIGITS]
-    part = " Only its beginning is shown here; open the file to see all of it." if file.shortened else ""
-    if file.text is None and file.size != 0:
-        part = f" Its content is not shown here. {file.note or ''}".rstrip()
-    return f"It runs '{name}' as it is now ({when}, sha256 {digest}…); a change before it runs stops it.{part}"
-
-
-def _age(file: SeenFile, written_at: str | None, now: datetime) -> str:
-    if written_at is not None:
-        return f"written by the agent {ago(now, moment(written_at))} ago"
-    if file.modified_at is not None:
-        return f"last changed {ago(now, moment(file.modified_at))} ago"
-    return "of unknown age"
-
-
-def ago(now: datetime, then: datetime) -> str:
-    """Format a time span in its largest useful unit: `20 s`, `3 min`, `5 h`, `12 days`."""
-    seconds = max(0, round((now - then).total_seconds()))
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds // unit} {name}"
-    return f"{seconds // 86_400} days"
 
 
 def _seconds(level: RiskLevel, settings: ServerSettings) -> int:

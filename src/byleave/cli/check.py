@@ -149,7 +149,7 @@ def explained(judgement: Judgement, policy: Policy) -> Iterable[Text]:
     for finding in verdict.findings:
         yield Text(f"  because  {shown(finding.reason)}  ({finding.level.value}, rule {shown(finding.rule)})")
         if finding.instead:
-            yield Text(f"  instead  {shown(finding.instead)}")
+            yield Text(f"  safer    {shown(finding.instead)}")
     yield Text(f"  decided  {_decided(verdict, policy)}")
     if verdict.always_asks and not verdict.refused:
         yield Text("  always   asks in full mode too, and no grant covers it")

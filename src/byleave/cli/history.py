@@ -54,7 +54,10 @@ def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     if by is not None:
         line.append(f"  {by}")
     line.append(f"  {execution.tool_id}", "dim")
-    if execution.error:
+    denied = execution.decision if execution.status is ExecutionStatus.REJECTED else None
+    if denied is not None:
+        line.append(f"\n  reason: {shortened(denied.reason, 200)}" if denied.reason else "")
+    elif execution.error:
         line.append(f"\n  {execution.error_type or 'error'}: {shortened(execution.error, 200)}")
     changed = changed_files(execution.result or {})
     if changed:

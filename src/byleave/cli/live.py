@@ -39,7 +39,6 @@ SLOW_SECONDS = 5.0
 """A model that is silent for longer is said to be waited for."""
 WIDEST = 100
 """Longest line of the agent's words: longer ones are hard to read."""
-REJECTED = "Rejected by the user"
 _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "heading_open", "hr", "table_open")
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
@@ -58,6 +57,8 @@ class LiveTranscript:
         """Call whose lines were printed last."""
         self._heard = 0.0
         self._allowed: dict[str, str] = {}
+        self._denied_for: dict[str, str] = {}
+        """Reason a person gave for a no, by call."""
         self._usage: RunUsage | None = None
         self._turn = ExitStack()
 
@@ -75,6 +76,7 @@ class LiveTranscript:
         self._streamed = ""
         self._calls.clear()
         self._allowed.clear()
+        self._denied_for.clear()
 
     def allowed(self, tool_id: str, by: str) -> None:
         """Note what let a call run without a question, as safe text, to be shown with its end."""
@@ -113,6 +115,7 @@ class LiveTranscript:
                 self._shown, ids = None, [event.tool_id]
             case ApprovalDecided():
                 self._shown, ids = None, event.tool_ids
+                self._denied_for |= dict.fromkeys(ids, event.reason or "")
             case _:
                 pass
         for call in (self._calls[tool_id] for tool_id in ids if tool_id in self._calls):
@@ -199,7 +202,7 @@ class LiveTranscript:
             call = _Call(f"Call {word(event.tool_name)}")
         result = event.result or {}
         done = event.status is ExecutionStatus.COMPLETED
-        facts = [shown(_summary(event) if done else outcome(event))]
+        facts = [shown(_summary(event) if done else outcome(event, self._denied_for.get(event.tool_id)))]
         if done and event.execution_time_ms is not None:
             facts.append(_took(event.execution_time_ms))
         if event.tool_id in self._allowed:
@@ -245,11 +248,10 @@ def _summary(event: ToolFinished) -> str:
     return result_summary(event.tool_name, result)
 
 
-def outcome(event: ToolFinished) -> str:
-    """Describe how a call ended that did not complete, not yet safe to print."""
+def outcome(event: ToolFinished, reason: str | None = None) -> str:
+    """Describe how a call ended that did not complete, not yet safe to print. `reason`: why it was denied."""
     if event.status is ExecutionStatus.REJECTED:
-        reason = (event.error or "").removeprefix(REJECTED).removeprefix(": ").strip(".")
-        return f"denied: {reason}" if reason and reason != event.error else "denied"
+        return f"denied: {reason}" if reason else "denied"
     if event.status is ExecutionStatus.TIMEOUT:
         return "expired without an answer"
     if event.error_type is ErrorType.CANCELLED:

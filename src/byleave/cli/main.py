@@ -60,6 +60,7 @@ COMMANDS = {
     "undo": Listed("Put files back to what they were before a call or a conversation."),
     "approvals": Listed("List what waits for your decision, or decide it."),
     "grants": Listed("List what you allowed beyond one call, or take it back."),
+    "notify": Listed("List where you are notified of what waits, or send a test."),
     "policy": Listed("Show the rules that hold here, or check a file of rules."),
     "trust": Listed("Let a project's own rules loosen."),
     "audit": Listed("Prove that the record is whole.", "server"),

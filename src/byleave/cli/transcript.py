@@ -155,6 +155,8 @@ class PlainTranscript:
     def _waits(self, event: ApprovalRequested) -> None:
         self._break()
         say(f"Waits for approval ({event.risk_level.value}): {shortened(event.description, 300)}")
+        for finding in event.findings:
+            say(f"  why: {shortened(finding.reason, 300)}")
         say(f"hint: `byleave approvals approve {shown(event.approval_id)}` or `reject`, or answer on the chat page")
 
 

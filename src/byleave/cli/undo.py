@@ -236,7 +236,7 @@ def _show_plan(history: UndoHistory, plan: Plan) -> None:
     for note in plan_notes(plan):
         say(shown(note))
     if plan.steps:
-        say("To go back, these lines would be taken out (-) and put in (+):")
+        say("Preview of the undo:")
     lines = 0
     for step in sorted(plan.steps, key=path_of)[:MAX_FILES]:
         for line in _difference(history, step):

@@ -35,7 +35,7 @@ from byleave.protocol.errors import (
 )
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantPreview, GrantRule, GrantTerms
-from byleave.protocol.states import ApprovalScope, ApprovalStatus, RiskLevel
+from byleave.protocol.states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from byleave.protocol.wire import moment, now
 
 from .log import log
@@ -178,7 +178,7 @@ class ApprovalDesk:
 
     def decided(self, event: ApprovalDecided) -> None:
         """Close a question that was decided, here or elsewhere."""
-        self._end(event.approval_id, event.status, event.decided_by)
+        self._end(event.approval_id, event.status, event.decided_by, event.decided_from)
 
     def settle(
         self, waiting: list[ApprovalRequest], *, known: list[ApprovalRequested], server_ahead: float = 0.0
@@ -239,7 +239,13 @@ class ApprovalDesk:
             log.info("approval closed here", approval_id=approval_id)
             self._tell_closed(waiting, told if waiting.answer is None else UNCONFIRMED)
 
-    def _end(self, approval_id: str, status: ApprovalStatus, decided_by: str | None) -> None:
+    def _end(
+        self,
+        approval_id: str,
+        status: ApprovalStatus,
+        decided_by: str | None,
+        decided_from: AnsweredFrom | None = None,
+    ) -> None:
         """End a question as the server said."""
         waiting = self._forget(approval_id, status, decided_by)
         if waiting is None:
@@ -247,7 +253,7 @@ class ApprovalDesk:
         log.info("approval ended", approval_id=approval_id, status=status.value, decided_by=decided_by)
         decided = status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED) and decided_by is not None
         is_known = decided or waiting.answer is None
-        self._tell_closed(waiting, _closing_sentence(status, decided_by) if is_known else UNCONFIRMED)
+        self._tell_closed(waiting, _closing_sentence(status, decided_by, decided_from) if is_known else UNCONFIRMED)
 
     def _forget(
         self, approval_id: str, status: ApprovalStatus | None, decided_by: str | None
@@ -464,12 +470,14 @@ def granted_sentence(terms: GrantTerms, released: int, *, for_project: bool = Fa
     )
 
 
-def _closing_sentence(status: ApprovalStatus, decided_by: str | None) -> str:
+def _closing_sentence(status: ApprovalStatus, decided_by: str | None, decided_from: AnsweredFrom | None = None) -> str:
     """Return the sentence shown at the prompt when a question ends."""
     by = ""
     if decided_by:
         words = approved_by_text(decided_by) if ":" in decided_by else f"by {decided_by}"
         by = f" {(words or '').removeprefix('approved ')}"
+        if decided_from is not None:
+            by += ", in a browser" if decided_from is AnsweredFrom.PAGE else ", elsewhere"
     match status:
         case ApprovalStatus.APPROVED:
             return f"Allowed{by}."

@@ -187,6 +187,7 @@ def _text_bytes(value: Any) -> int:
 
 HISTORY = 200
 LAST_POST_SECONDS = 2.0
+STOPPED = "It was stopped while it ran; what it did until then stays."
 """Time a closing client still tries to deliver; the journal keeps the rest."""
 OVERTIME_SECONDS = 15.0
 """The workspace enforces each tool's time limit; the client gives up this much later."""
@@ -357,7 +358,9 @@ class ToolHandler:
         """Cancel a running or queued call; an ended one is left alone."""
         if event.client_id == self._client_id:
             log.info("cancelled", tool_id=event.tool_id)
-            self._cancel(event.tool_id, "It was called off.")
+            active = self._active.get(event.tool_id)
+            runs = active is not None and active.running
+            self._cancel(event.tool_id, STOPPED if runs else "It was stopped before it began; nothing was run.")
 
     def handle_tool_result_ack(self, event: ResultAcknowledged) -> None:
         """Stop resending the result of a call: the server has it."""
@@ -448,7 +451,7 @@ class ToolHandler:
                 outcome = await self._perform(event)
         except asyncio.CancelledError as stop:
             command = unfinished(stop)
-            text = active.cancelled or "It was called off."
+            text = active.cancelled or STOPPED
             outcome = CommandStopped(text, partial=None if command is None else command.partial)
         except ByleaveError as error:
             outcome = error

@@ -30,7 +30,7 @@ from .policy.policy import (
     declared_layers,
     parse_policy,
 )
-from .text.render import describe, full_text, safe_text
+from .text.render import call_lines, describe, full_text, safe_text
 from .text.secrets import (
     MASK_PREFIX,
     WITHHELD,
@@ -68,6 +68,7 @@ __all__ = [
     "ToolValidator",
     "UnderstoodCommand",
     "asks_for_secrets",
+    "call_lines",
     "check_path",
     "cover_inert",
     "cover_key",

@@ -43,6 +43,8 @@ class SeenFile(WireModel):
     sha256: Digest
     size: Count | None = None
     modified_at: Timestamp | None = None
+    written_at: Timestamp | None = None
+    """Time at which an agent last wrote it; set by the server, whatever a client sends."""
     text: str | None = Field(default=None, max_length=2 * MAX_SHOWN_TEXT)
     """Content that will run, or its beginning; or all content that will be replaced. A question masks its secrets."""
     shortened: StrictBool = False
@@ -111,7 +113,8 @@ class ApprovalRequest(WireModel):
     network: bool
     """True if approving grants the network."""
     description: str
-    """Description of the call, made from the stored parameters, safe to print."""
+    """The call on the first line; each further line is a note to be shown before an answer. Made from the stored
+    parameters, safe to print. Reasons are in `findings`, files in `inspection`."""
     inspection: Inspection | None = None
     """Files that would run, as the machine sees them; the digest covers them."""
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])

@@ -40,7 +40,9 @@ class ShownChange(WireModel):
     after: ShownText | None = None
     """Resulting text; null if there is none to show."""
     note: Note | None = None
-    """Reason a text is not shown (too large, binary, may hold secrets), or a further change (a mode, a link)."""
+    """What to know beside the texts: a further change (a mode, a link), or what a write does not show and why."""
+    unshown: Note | None = None
+    """Reason an undo shows no text (too large, binary, may hold secrets), or no difference in it."""
 
 
 class WriteChange(WireModel):

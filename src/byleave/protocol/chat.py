@@ -92,6 +92,7 @@ class Run(WireModel):
     model: str | None = None
     """Model that was chosen for it; null for the agent's usual one."""
     error: str | None
+    """Why it failed; null if it did not, or a person stopped it."""
     created_at: Timestamp
     updated_at: Timestamp
 

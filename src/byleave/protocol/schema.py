@@ -28,6 +28,7 @@ from . import (
     events,
     executions,
     grants,
+    notices,
     overview,
     sign_in,
     states,
@@ -50,6 +51,7 @@ MODULES: tuple[ModuleType, ...] = (
     conversations,
     overview,
     sign_in,
+    notices,
     engine,
     events,
     errors,
@@ -96,6 +98,7 @@ RECEIVED: frozenset[type[WireModel]] = frozenset(
         overview.CheckBody,
         overview.PolicyDeclaration,
         overview.PolicyText,
+        notices.PushDeviceBody,
         *(spec.params for spec in tools.TOOLS.values()),
     }
 )

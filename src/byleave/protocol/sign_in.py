@@ -34,6 +34,15 @@ class SignInLink(WireModel):
     expires_in_seconds: int
 
 
+class PhoneLink(WireModel):
+    """A one-time link that signs another device in, as an address it can open and as a QR code of that."""
+
+    url: str
+    qr: list[str]
+    """Rows of the QR code from the top, `1` for dark and `0` for light, without the light border."""
+    expires_in_seconds: int
+
+
 class SignInWays(WireModel):
     """Ways to sign in to the page, beside one-time links."""
 

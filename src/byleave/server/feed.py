@@ -407,6 +407,9 @@ class Attendance:
             self._changed(project_id, came=False)
 
     def _changed(self, project_id: str, came: bool) -> None:
+        if self._presence.machines(project_id) != self._told.get(project_id):
+            # Whoever asks for the list now gets another one, and must hear of it when the machine is back in a moment.
+            self._told.pop(project_id, None)
         if project_id not in self._telling:
             wait = 0.0 if came else self._pause
             task = asyncio.create_task(self._follow(project_id, wait), name="byleave-attendance")

@@ -42,7 +42,7 @@ API = "/my/"
 FILES = "/page/"
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST",
-    "access-control-allow-headers": "Authorization, Content-Type, Last-Event-ID",
+    "access-control-allow-headers": "Authorization, Content-Type, Last-Event-ID, traceparent",
     "access-control-max-age": "600",
     "vary": "Origin",
 }
@@ -105,6 +105,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "manifest-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"
@@ -151,7 +152,8 @@ class UserIsolationMiddleware:
 
     def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._hosts = settings.hosts
+        self._public_url = settings.public_url
         self._bodies = BodyLimits(settings)
         self._rates = RequestRates(settings.user_requests_per_second, settings.user_request_burst)
         self._origins = Origins(settings.page_origins)
@@ -170,6 +172,9 @@ class UserIsolationMiddleware:
         try:
             headers = self._read_headers(scope)
             host = self._check_host(headers)
+            if self._public_url == f"https://{host.lower()}":
+                # A tunnel or a proxy that is not believed ends https for us; nobody reaches this name without.
+                scope["scheme"] = "https"
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
                 return
@@ -181,17 +186,7 @@ class UserIsolationMiddleware:
                 # A user's agents share their limits: they must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
-            body: RequestBody | None = None
-            if scope["method"] not in SAFE_METHODS:
-                scope["byleave.body"] = receive = body = RequestBody(self._bodies, receive, headers, sender)
-            with nullcontext() if sender is None else self._rates.admit(sender):
-                try:
-                    await self._app(scope, receive, guarded)
-                finally:
-                    if body is not None:
-                        await body.free()
-                    if sender is not None:
-                        self._rates.charge(sender, guarded.size)
+            await self._serve(scope, receive, guarded, sender)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
@@ -201,6 +196,23 @@ class UserIsolationMiddleware:
             await problem_response(error, scope)(scope, receive, guarded)
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, guarded: "_Guarded", sender: tuple[str, bool] | None
+    ) -> None:
+        """Pass a checked request on, within its sender's limits."""
+        body: RequestBody | None = None
+        if scope["method"] not in SAFE_METHODS:
+            body = RequestBody(self._bodies, receive, scope["byleave.headers"], sender)
+            scope["byleave.body"] = receive = body
+        with nullcontext() if sender is None else self._rates.admit(sender):
+            try:
+                await self._app(scope, receive, guarded)
+            finally:
+                if body is not None:
+                    await body.free()
+                if sender is not None:
+                    self._rates.charge(sender, guarded.size)
 
     def _read_headers(self, scope: Scope) -> Headers:
         headers = read_headers(scope["headers"])

@@ -41,6 +41,7 @@ from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
+from .notices.task import NoticeTask
 from .readiness import Readiness
 from .retention import RetentionTask
 from .shares import ShareTask
@@ -95,6 +96,7 @@ class Services:
     attendance: Attendance
     retention: RetentionTask
     shares: ShareTask
+    notices: NoticeTask
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
     readiness: Readiness
@@ -158,6 +160,7 @@ class Services:
         await self.readiness.close()
         await self.retention.stop()
         await self.shares.stop()
+        await self.notices.stop()
         await self.attendance.wait_closed()
         await self.sessions.close()
         if self.provider is not None:
@@ -213,6 +216,8 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
     retention.start()
     shares = ShareTask(store, executor.limits)
     shares.start()
+    notices = NoticeTask(store, settings)
+    notices.start()
     log.info("server opened", agent=worker is not None)
     return Services(
         settings=settings,
@@ -233,6 +238,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         attendance=Attendance(store, presence),
         retention=retention,
         shares=shares,
+        notices=notices,
         signing=signing,
         provider=provider,
         # Any read will do: all use the same thread and file.

@@ -258,7 +258,7 @@ class Runs:
             if run.state in (RunState.DONE, RunState.FAILED):
                 raise ConflictError(f"This run is {run.state} already.", state=run.state.value)
             transaction.execute(
-                "UPDATE runs SET state = 'FAILED', error = 'Stopped by the user.', fence = fence + 1, owner = NULL, "
+                "UPDATE runs SET state = 'FAILED', error = NULL, fence = fence + 1, owner = NULL, "
                 "lease_until = NULL, updated_at = :now WHERE id = :id",
                 {"now": transaction.now, "id": run_id},
             )

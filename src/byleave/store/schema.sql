@@ -164,6 +164,31 @@ CREATE TABLE ended_sign_ins (
 );
 CREATE INDEX ix_ended_sign_ins_good_until ON ended_sign_ins (good_until);
 
+-- Browsers that get a push message when something waits, each by the address its push service gave it.
+CREATE TABLE push_devices (
+    id VARCHAR(64) NOT NULL PRIMARY KEY,
+    user_id VARCHAR(200) NOT NULL,
+    endpoint TEXT NOT NULL,
+    endpoint_digest VARCHAR(64) NOT NULL UNIQUE,
+    p256dh VARCHAR(100) NOT NULL,  -- the browser's public key, and its secret: messages are encrypted for it
+    auth VARCHAR(40) NOT NULL,
+    name VARCHAR(100) NOT NULL,
+    sign_ins TEXT NOT NULL,  -- the page's sign-ins that asked for it: it goes with them
+    created_at VARCHAR(24) NOT NULL,
+    sent_at VARCHAR(24)
+);
+CREATE INDEX ix_push_devices_user ON push_devices (user_id, created_at);
+
+-- Questions that a person was told about elsewhere, by push message or webhook: by one server, once.
+CREATE TABLE notices (
+    approval_id VARCHAR(64) NOT NULL PRIMARY KEY,
+    user_id VARCHAR(200) NOT NULL,
+    claimed_at VARCHAR(24) NOT NULL,  -- by the server that sends it
+    sent_at VARCHAR(24)  -- when that was over; null after a while: the server died
+);
+CREATE INDEX ix_notices_user ON notices (user_id, claimed_at);
+CREATE INDEX ix_notices_claimed_at ON notices (claimed_at);
+
 CREATE TABLE approvals (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
     user_id VARCHAR(200) NOT NULL,

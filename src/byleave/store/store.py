@@ -23,6 +23,7 @@ from .grants import Grants
 from .ledger import Feed, adopt, reseal, seal_together, sealed_value, write_batch
 from .machines import Machines
 from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date, stored_revision
+from .notices import Notices
 from .retention import Retention
 from .runs import Runs
 from .servers import Servers, refuse_another_secret
@@ -61,6 +62,7 @@ class Store:
         self.undos = Undos(database)
         self.retention = Retention(database)
         self.sign_ins = SignIns(database)
+        self.notices = Notices(database)
         self.servers = Servers(database)
 
     @classmethod

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from byleave.gate import cover_inert
-from byleave.gate.text.render import NOT_LOOKED, Write, write_change
+from byleave.gate.text.render import Write, write_change
 from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange
 
@@ -59,9 +59,9 @@ def test_the_same_content_again_is_no_masked_change() -> None:
     assert change("a\n", "a\n", sha256=digest).note is None
 
 
-def test_what_nobody_looked_at_is_said() -> None:
+def test_what_nobody_looked_at_has_no_text_before() -> None:
     shown = write_change(Write("a.txt", append=False, content="x", seen=None, text=None))
-    assert (shown.kind, shown.before, shown.after, shown.note) == (ChangeKind.CHANGE, None, "x", NOT_LOOKED)
+    assert (shown.kind, shown.before, shown.after, shown.note) == (ChangeKind.CHANGE, None, "x", None)
 
 
 def test_too_much_is_left_out_whole() -> None:

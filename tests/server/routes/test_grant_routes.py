@@ -226,7 +226,6 @@ async def test_a_question_masks_nothing_that_could_act_and_shows_the_rest_on_req
     (asked,) = (await alice.get("/my/approvals")).json["approvals"]
     expected = "API_KEY=aB3xyz9;touch${IFS}MARK\nTOKEN=[masked:token, 8 characters]\n"
     assert asked["tool_params"]["content"] == expected
-    assert "touch${IFS}MARK" in asked["description"]
     path = f"/my/approvals/{answer.json['approval_id']}/whole"
     assert "TOKEN=[masked:token, 8 characters]" in (await alice.get(path)).json["text"]
     assert "TOKEN=aB3xyz99" in (await alice.get(f"{path}?reveal=true")).json["text"]
@@ -255,7 +254,7 @@ async def test_the_organisations_rules_count_for_everybody_and_a_machines_allow_
         asks = await alice.execute(project, "write_file", {"path": "notes/a.md", "content": "x"})
         assert asks.json["status"] == "awaiting_approval"
         [waiting] = (await alice.get("/my/approvals")).json["approvals"]
-        assert "Notes are read by customers." in waiting["description"]
+        assert "Notes are read by customers." in [finding["reason"] for finding in waiting["findings"]]
         assert waiting["suggestions"] == []
         runs = await alice.execute(project, "write_file", {"path": "docs/a.md", "content": "x"})
         assert runs.json["status"] == "completed"

@@ -121,6 +121,18 @@ async def test_storm_of_connections_is_told_once_in_a_while_and_the_last_state_w
     assert "nobody cares" not in heard.told[-1]
 
 
+async def test_machine_that_is_back_in_a_moment_is_told_to_those_who_read_the_list_meanwhile() -> None:
+    heard, presence = _Heard(), Presence()
+    attendance = Attendance(heard, presence, pause=0.05)  # type: ignore[arg-type] - all it uses of the store
+    leave = presence.connect(_client("c0"))
+    assert await heard.next() == ["c0"]
+    leave()
+    assert presence.machines("proj_1") == []
+    presence.connect(_client("c0"))
+    assert await heard.next() == ["c0"]
+    await attendance.wait_closed()
+
+
 def test_machines_are_named_once_each_and_only_those_that_say_who_they_are() -> None:
     presence = Presence()
     presence.connect(ConnectedClient("anon_1", "proj_1", declared=False))

@@ -1,6 +1,6 @@
 // What is shown to somebody who is not signed in: nothing of anybody, and how to get in.
 
-import { useEffect, useState } from "react";
+import { type FormEvent, useEffect, useState } from "react";
 import type { Host } from "../host";
 import { keepsKeys } from "../page_key";
 import { reload } from "./reload";
@@ -46,6 +46,12 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
                 </p>
               </>
             )}
+            <form className="app-buttons" onSubmit={follow}>
+              <input className="app-link" name="link" aria-label="Sign-in link" placeholder="Paste a link" required />
+              <button type="submit" className="app-button">
+                Sign in
+              </button>
+            </form>
             {!keepsKeys() && (
               <p role="alert">
                 This browser keeps nothing for this page, so no link can sign it in. Allow site data (local storage) for
@@ -69,20 +75,25 @@ export function SignedOut({ kind }: { kind: Host["kind"] }) {
   );
 }
 
+/** An app on the home screen has no address bar to paste a link into. Only its code counts: it is this server's to know. */
+function follow(event: FormEvent<HTMLFormElement>): void {
+  event.preventDefault();
+  const typed = String(new FormData(event.currentTarget).get("link")).trim();
+  const code = /[?&]code=([\w-]+)/.exec(typed)?.[1] ?? typed;
+  location.assign(`/signin?code=${encodeURIComponent(code)}`);
+}
+
 function LinkHelp() {
   return (
     <>
-      <p>
-        A link signs this browser in. It works once and for ten minutes; the browser then stays signed in for twelve
-        hours.
-      </p>
+      <p>A link signs this browser in. It works once and for ten minutes.</p>
       <ul>
         <li>
-          In a terminal of this machine: <code>byleave link</code> prints one. <code>byleave up</code> prints one when
-          it starts, too.
+          In a terminal where Byleave runs: <code>byleave link</code> prints one, <code>byleave link --qr</code> a code
+          to scan.
         </li>
         <li>
-          On a device that is signed in: choose <strong>Open on another device</strong> in its menu.
+          On a device that is signed in: choose <strong>Use your phone</strong> in its menu.
         </li>
       </ul>
     </>

@@ -23,7 +23,7 @@ import { Masked, shownOf } from "./Masked";
 import { Parameters } from "./Parameters";
 import { SettledLine } from "./SettledLine";
 import { Warnings } from "./Warnings";
-import { comparedWith, useChange, WriteShown } from "./WriteShown";
+import { useChange, WriteShown } from "./WriteShown";
 
 /** What of the height a heading may keep while one reads below it. */
 const MOST_OF_ROOM = 0.55;
@@ -94,7 +94,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
         {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
         <Inspected question={question} />
         <Masked question={question} shown={shownOf(question, change)} api={api} />
-        <Details question={question} compared={change && comparedWith(change)} />
+        <Details question={question} />
       </div>
       {settled === null ? (
         <Answers

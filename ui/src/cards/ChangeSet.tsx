@@ -25,7 +25,7 @@ import { Problem } from "./Problem";
 import { Risk } from "./Risk";
 import { Ended } from "./SettledLine";
 import { Warnings } from "./Warnings";
-import { comparedWith, useChange, WriteShown } from "./WriteShown";
+import { useChange, WriteShown } from "./WriteShown";
 
 /** So many files are open at once; of more only the first is. */
 const MOST_OPEN = 6;
@@ -321,7 +321,7 @@ function FileOfSet(props: FileOfSetProps) {
             {question.edit && <p className="card-part-title">The file as it would change</p>}
             <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />
             <Masked question={question} shown={shownOf(question, change)} api={api} />
-            <Details question={question} compared={change && comparedWith(change)} />
+            <Details question={question} />
           </>
         )}
       </div>

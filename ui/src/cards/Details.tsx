@@ -6,19 +6,18 @@ import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
 import { oneLine, visible } from "../text/visible";
 import { bytes, moment } from "../text/words";
-import { told } from "./asked";
+import { promise } from "./asked";
 import { quoted } from "./effects";
 import { Parameters } from "./Parameters";
 
 interface DetailsProps {
   question: Question;
-  /** What the difference was read from, and what a change of that means. */
-  compared?: string | null;
 }
 
-export function Details({ question, compared = null }: DetailsProps) {
+export function Details({ question }: DetailsProps) {
   const { findings, tool_name, tool_params, digest } = question;
   const files: readonly SeenFile[] = question.inspection?.files ?? [];
+  const bound = promise(question);
   const elsewhere: Record<string, string> = tool_name === "write_file" ? { content: "shown above" } : {};
   return (
     <details className="card-details">
@@ -51,11 +50,7 @@ export function Details({ question, compared = null }: DetailsProps) {
         {files.map((file) => (
           <Bound key={file.path} file={file} />
         ))}
-        {[...(compared ? [compared] : told(question).promises)].map((line) => (
-          <p key={line} className="card-aside">
-            <bdi>{line}</bdi>
-          </p>
-        ))}
+        {bound && <p className="card-aside">{bound}</p>}
         <p className="card-aside">
           Your answer is bound to exactly this call: digest <code className="card-rule-name">{oneLine(digest)}</code>
         </p>
@@ -76,7 +71,7 @@ function Bound({ file }: { file: SeenFile }) {
       </p>
       <p className="card-aside">
         {missing ? (
-          "It is not there. If it appears before this runs, nothing runs."
+          "It is not there."
         ) : (
           <>
             {typeof file.size === "number" && `${bytes(file.size)}, `}

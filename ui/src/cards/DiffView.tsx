@@ -2,7 +2,7 @@
 // the end, a missing newline) marked where it changes. The number of rows in the document is bounded. It never decides.
 
 import type { ShownChange } from "@protocol";
-import { type RefObject, useEffect, useMemo, useRef, useState } from "react";
+import { type RefObject, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import type { Host } from "../host";
 import "../styles/cards.css";
 import { Pager } from "../text/Lines";
@@ -39,6 +39,7 @@ export function DiffView({ change, named = false, host, approvalId }: DiffViewPr
     host.remember("diff", wanted ? "split" : "unified");
   };
   const found = compared(change);
+  const outside = useOutside(host, approvalId);
   const title = `${visible(change.path)} (${KINDS[change.kind]})`;
   return (
     <section className="card-diff" ref={box} aria-label={`Change of ${title}`}>
@@ -53,10 +54,10 @@ export function DiffView({ change, named = false, host, approvalId }: DiffViewPr
         <span className="card-spring" />
         {host.showDiff && found && (
           <button type="button" onClick={() => host.showDiff?.(title, before ?? "", after ?? "", approvalId ?? null)}>
-            Open diff
+            {outside ? "Show diff" : "Open diff"}
           </button>
         )}
-        {found && twoSided && !narrow && (
+        {found && !outside && twoSided && !narrow && (
           // biome-ignore lint/a11y/useSemanticElements: two buttons are no set of fields
           <span className="card-switch" role="group" aria-label="How the difference is shown">
             <button type="button" aria-pressed={split} onClick={() => choose(true)}>
@@ -69,11 +70,21 @@ export function DiffView({ change, named = false, host, approvalId }: DiffViewPr
         )}
       </header>
       {change.note && <p className="card-told">{visible(change.note)}</p>}
+      {change.unshown && <p className="card-told">{visible(change.unshown)}</p>}
       {found?.note && <p className="card-told">{found.note}</p>}
-      {found && <Rows found={found} split={split && twoSided && !narrow} path={visible(change.path)} />}
-      {!found && !change.note && <p className="card-told">There is no text to show.</p>}
+      {outside && <p className="card-aside">The difference is open in the editor.</p>}
+      {found && !outside && <Rows found={found} split={split && twoSided && !narrow} path={visible(change.path)} />}
+      {!found && !change.note && !change.unshown && <p className="card-told">There is no text to show.</p>}
     </section>
   );
+}
+
+const NEVER = () => () => {};
+
+/** Whether it is open outside the chat: two of them side by side would have to be compared. */
+function useOutside({ shownOutside }: Host, approvalId: string | undefined): boolean {
+  const isOpen = () => approvalId !== undefined && (shownOutside?.has(approvalId) ?? false);
+  return useSyncExternalStore(shownOutside?.subscribe ?? NEVER, isOpen);
 }
 
 /** How many lines come and go. A side with none is left out. */

@@ -4,20 +4,21 @@ import type { SeenFile } from "@protocol";
 import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
 import { oneLine, visible } from "../text/visible";
-import { bytes, moment } from "../text/words";
-import { ageOf } from "./asked";
+import { ago, bytes, moment } from "../text/words";
 import { quoted } from "./effects";
 
 export function Inspected({ question }: { question: Question }) {
   const files: readonly SeenFile[] = question.inspection?.files ?? [];
   return files
     .filter((file) => file.role !== "replaces" && file.sha256 !== "missing")
-    .map((file) => <Seen key={file.path} file={file} age={ageOf(file.path, question)} />);
+    .map((file) => <Seen key={file.path} file={file} asked={question.created_at} />);
 }
 
-function Seen({ file, age }: { file: SeenFile; age: string | null }) {
+/** `asked`: when the question was. */
+function Seen({ file, asked }: { file: SeenFile; asked: string }) {
   const modified = file.modified_at ? `changed ${moment(file.modified_at)}` : null;
-  const facts = [typeof file.size === "number" && bytes(file.size), age ?? modified].filter(Boolean).join(" · ");
+  const age = file.written_at ? `written by the agent ${ago(file.written_at, Date.parse(asked))}` : modified;
+  const facts = [typeof file.size === "number" && bytes(file.size), age].filter(Boolean).join(" · ");
   return (
     <section className="card-part">
       <p className="card-part-title">

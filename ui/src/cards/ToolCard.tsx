@@ -45,7 +45,11 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
   const running = call.status === "executing" && call.began !== null && now;
   const state = running ? <Running at={call.began ?? call.at} now={now} /> : stateOf(call);
   return (
-    <article className="card card-tool" data-status={call.status} data-tool={oneLine(call.toolName)}>
+    <article
+      className="card card-tool"
+      data-status={stopped(call) ? "stopped" : call.status}
+      data-tool={oneLine(call.toolName)}
+    >
       <div className="card-head">
         <button type="button" className="card-toggle" aria-expanded={open} aria-controls={body} onClick={toggle}>
           <span className="card-verb">{verb(call.toolName)}</span>{" "}
@@ -83,7 +87,10 @@ function stateOf(call: ToolCall): string {
   return outcome(call.status, call.errorType, call.milliseconds);
 }
 
-const failed = (call: ToolCall) => call.status === "failed" || call.status === "timeout";
+/** By a person, or by the agent itself: no fault. */
+const stopped = ({ status, errorType }: ToolCall) => status === "failed" && errorType === "cancelled";
+
+const failed = (call: ToolCall) => (call.status === "failed" && !stopped(call)) || call.status === "timeout";
 
 function undoable(call: ToolCall): boolean {
   if (call.undone || !OVER.has(call.status) || !call.result) return false;
@@ -101,14 +108,17 @@ function Running({ at, now }: { at: number; now: () => number }) {
 }
 
 function Trouble({ call, error }: { call: ToolCall; error: string }) {
-  const denied = call.status === "rejected";
-  const { what, hint } = saidOf(error, denied);
+  // That a person denied it, and who, is said by how the call stands: only the reason is left.
+  const denied = call.status === "rejected" && call.deniedBy !== null;
+  const said = saidOf(error);
+  const what = denied ? call.deniedFor && `Reason: ${call.deniedFor}` : said.what;
+  const hint = denied ? null : said.hint;
   const todo = advice(call.errorType);
   if (!what && !hint && !todo) return null;
   return (
     <div className="card-trouble">
       {what && (
-        <p className={denied ? "card-hint" : undefined}>
+        <p className={failed(call) ? undefined : "card-hint"}>
           <bdi>{shortened(visible(what), 4000)}</bdi>
         </p>
       )}

@@ -3,13 +3,13 @@
 import { Info, TriangleAlert } from "lucide-react";
 import type { Question } from "../state/model";
 import { visible } from "../text/visible";
-import { told, warnings } from "./asked";
+import { notes, warnings } from "./asked";
 
 export function Warnings({ question }: { question: Question }) {
   const found = warnings(question);
-  const { notes } = told(question);
+  const told = notes(question);
   const problem = question.inspection?.problem;
-  if (found.length + notes.length === 0 && !problem) return null;
+  if (found.length + told.length === 0 && !problem) return null;
   return (
     <ul className="card-warnings">
       {found.map((finding, index) => (
@@ -26,11 +26,11 @@ export function Warnings({ question }: { question: Question }) {
           </span>
         </li>
       ))}
-      {notes.map((note, index) => (
+      {told.map((note, index) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: they never change
         <li key={`note ${index}`} data-level="HIGH">
           <TriangleAlert size={15} aria-hidden="true" />
-          <bdi>{note.replace(/^Note: (.)/, (_, first: string) => first.toUpperCase())}</bdi>
+          <bdi>{note}</bdi>
         </li>
       ))}
       {problem && (

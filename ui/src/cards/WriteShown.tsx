@@ -8,8 +8,7 @@ import type { Host } from "../host";
 import { Again } from "../state/again";
 import type { Question } from "../state/model";
 import { Lines } from "../text/Lines";
-import { moment } from "../text/words";
-import { DiffView } from "./DiffView";
+import { compared, DiffView } from "./DiffView";
 import { textOf } from "./reading";
 import { told } from "./told";
 
@@ -42,10 +41,7 @@ export function useChange(question: Question, api: Api, moved: () => void, wante
     const again = new Again();
     const load = () =>
       api.change(id).then(
-        (change) =>
-          settle(
-            change.digest === digest ? { change: saidOnce(change) } : { problem: "What came belongs to another call." },
-          ),
+        (change) => settle(change.digest === digest ? { change } : { problem: "What came belongs to another call." }),
         (error: unknown) => {
           settle({ problem: told(error) });
           if (here && passing(error)) again.later(load);
@@ -58,14 +54,6 @@ export function useChange(question: Question, api: Api, moved: () => void, wante
     };
   }, [api, id, digest, asks]);
   return loaded;
-}
-
-const NOT_LOOKED = /^No machine has looked at the file: [^.]*\.\s*/;
-
-/** Without what the question says among its warnings. */
-function saidOnce(found: WriteChange): WriteChange {
-  const note = found.change.note?.replace(NOT_LOOKED, "") || null;
-  return { ...found, change: { ...found.change, note } };
 }
 
 export function WriteShown({ question, loaded, api, host, moved }: WriteShownProps) {
@@ -85,20 +73,13 @@ export function WriteShown({ question, loaded, api, host, moved }: WriteShownPro
     );
   }
   const { change } = loaded.change;
+  const whole = compared(change) !== null;
   return (
     <>
-      <DiffView change={change} named host={host} approvalId={question.id} />
-      {(change.after ?? null) === null && <Written question={question} api={api} moved={moved} />}
+      {(whole || change.note) && <DiffView change={change} named host={host} approvalId={question.id} />}
+      {!whole && <Written question={question} api={api} moved={moved} />}
     </>
   );
-}
-
-/** What the difference was read from, and what a change of that means. */
-export function comparedWith({ before_sha256, seen_at }: WriteChange): string | null {
-  if (before_sha256 === null) return null;
-  const when = seen_at ? ` at ${moment(seen_at).replace(/(:\d\d):\d\d$/, "$1")}` : "";
-  if (before_sha256 === "missing") return `New file: there was none${when}. Cancelled if it appears first.`;
-  return `Compared with the file${when}. If it changes before this runs, nothing is written.`;
 }
 
 // All of what would be written; where the question holds only a part, the rest is fetched when asked for.

@@ -4,21 +4,10 @@
 import type { Finding, WriteChange } from "@protocol";
 import type { Question } from "../state/model";
 import { oneLine, shortened, visible } from "../text/visible";
-import { duration, verb, wholeSummary } from "../text/words";
+import { duration, moment, verb, wholeSummary } from "../text/words";
 import { textOf } from "./reading";
 
 const LONGEST_LINE = 2000;
-/** What the file was when it was looked at, and what a change of it means: promises, told once under Details. */
-const PROMISES = [
-  /^There is no '.*' now; one that appears before it is written stops it\.$/,
-  /^It (?:replaces|adds to) '.*' as it is now \(.*, sha256 .*\); a change before it is written stops it\.$/,
-  /^It runs '.*' as it is now \(.*, sha256 .*\); a change before it runs stops it\./,
-  /^The workspace has no .*; one that appears before it runs stops it\.$/,
-];
-/** Shown as a difference. */
-const EDITED = /^Changed by .*\. The agent asked: /;
-const REASONS_LEFT = /^and \d+ further reasons$/;
-
 export interface Headline {
   verb: string;
   /** The command or the path, whole. */
@@ -44,28 +33,24 @@ function writes({ tool_params, inspection }: Question, change: WriteChange | nul
   return before === null ? "Write" : before === "missing" ? "Create" : "Replace";
 }
 
-export interface Told {
-  /** To be seen before the answer. */
-  notes: string[];
-  promises: string[];
+/** What must be seen before the answer, beside the findings: the server's sentences below the call itself. Of an edit the
+ * first one tells, which is shown as a difference. */
+export function notes({ description, edit }: Question): string[] {
+  return description
+    .split("\n")
+    .slice(edit ? 2 : 1)
+    .map((line) => shortened(visible(line), LONGEST_LINE));
 }
 
-/** The server's sentences, without the reasons, which have a place of their own. */
-export function told({ description, findings, tool_params, edit }: Question): Told {
-  const reasons = new Set(findings.map((finding) => finding.reason));
-  const elsewhere = (line: string) =>
-    reasons.has(line) ||
-    REASONS_LEFT.test(line) ||
-    (Boolean(edit) && EDITED.test(line)) ||
-    (Boolean(tool_params.content) && line.startsWith("Content: "));
-  const lines = description.split("\n").slice(1);
-  const isPromise = (line: string) => PROMISES.some((form) => form.test(line));
-  const shown = (line: string) => shortened(visible(line), LONGEST_LINE);
-  const kept = lines.filter((line) => !elsewhere(line));
-  return {
-    notes: kept.filter((line) => !isPromise(line)).map(shown),
-    promises: kept.filter(isPromise).map(shown),
-  };
+/** What the answer is bound to, and what a change of it means; null where no machine has looked. */
+export function promise({ inspection, created_at, tool_name }: Question): string | null {
+  const files = inspection?.files ?? [];
+  const [first] = files;
+  if (!first) return null;
+  const when = `at ${moment(created_at).replace(/(:\d\d):\d\d$/, "$1")}`;
+  if (tool_name !== "write_file") return `Compared with the files ${when}. If one changes first, nothing runs.`;
+  if (first.sha256 === "missing") return `New file: there was none ${when}. Cancelled if it appears first.`;
+  return `Compared with the file ${when}. If it changes before this runs, nothing is written.`;
 }
 
 /** Findings that say more than the headline. That a text file is written, or what a command is for, is no news. */
@@ -93,6 +78,7 @@ export function timeLimit({ tool_name, tool_params }: Question): string | null {
 export function unsaid(question: Question): Question["tool_params"] {
   const { tool_name: tool, tool_params: params } = question;
   const said = new Set<string>();
+  if (tool === "read_file") for (const name of ["path", "start_line", "end_line"]) said.add(name);
   if (tool === "write_file") {
     for (const name of ["path", "content", "content_size", "content_sha256"]) said.add(name);
     if (params.mode === "write" || params.mode === "append") said.add("mode");
@@ -128,10 +114,4 @@ function scriptOf(text: string): string | null {
   } catch {
     return null; // all of it is shown anyway
   }
-}
-
-/** How old a file that runs is, where the server said so: `written by the agent 20 s ago`. */
-export function ageOf(path: string, { description }: Question): string | null {
-  const line = description.split("\n").find((each) => each.startsWith(`It runs '${path}' as it is now (`));
-  return line ? visible(/ as it is now \((.*?), sha256 /.exec(line)?.[1] ?? "") || null : null;
 }

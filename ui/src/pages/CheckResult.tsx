@@ -47,7 +47,7 @@ export function CheckResult({ asked, answer }: { asked: Asked; answer: CheckAnsw
             </span>
             {finding.instead && (
               <p className="page-note">
-                Instead: <Plain text={finding.instead} />
+                Safer: <Plain text={finding.instead} />
               </p>
             )}
           </li>

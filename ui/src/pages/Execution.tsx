@@ -58,7 +58,7 @@ type DetailProps = ProjectPageProps & { row: Record_; call: ToolCall | undefined
 function Detail(props: DetailProps) {
   const { row, state, host } = props;
   const undone = props.call?.undone ?? null;
-  const said = row.error ? saidOf(row.error, false) : null;
+  const said = row.error ? saidOf(row.error) : null;
   const [undoing, setUndoing] = useState(false);
   return (
     <article>
@@ -131,11 +131,10 @@ const neverRan = ({ status, error_type }: Record_) => status === "rejected" || e
 function Reasons({ row }: { row: Record_ }) {
   // A refusal says its reason as what went wrong; nobody needs to read it twice.
   const [first, ...others] = row.reasons;
-  if (others.length === 0 && first !== undefined && row.error !== null && first === saidOf(row.error, false).what)
-    return null;
+  if (others.length === 0 && first !== undefined && row.error !== null && first === saidOf(row.error).what) return null;
   return (
     <section className="page-section">
-      <h2>Why {row.risk_level}</h2>
+      <h2>Why {row.risk_level.toLowerCase()} risk</h2>
       <ul className="page-reasons">
         {row.reasons.map((reason) => (
           <li key={reason}>

@@ -1,7 +1,7 @@
 // Taking back what a call did to files, in two steps: the machine that ran it says what an undo would do, file by file;
 // then, and only for exactly that plan, it is carried out. Where something stands in the way it says what, and does nothing.
 
-import type { Machine, UndoAnswer, UndoBody, UndoPlan } from "@protocol";
+import type { Machine, ShownChange, UndoAnswer, UndoBody, UndoPlan } from "@protocol";
 import { useEffect, useId, useRef, useState } from "react";
 import { type Api, Problem, passing } from "../api";
 import { DiffView } from "../cards/DiffView";
@@ -140,8 +140,9 @@ export function Planned<Answer>({ plan, what, inEditor, host, go, again, undo: a
       setBusy(false);
     });
   };
-  // A directory that the call made goes as well; then "files" would be wrong.
-  const noun = plan.files.some((change) => change.note?.includes("directory")) ? "path" : "file";
+  // A directory that the call made goes as well, which has no text; then "files" would be wrong.
+  const isFile = ({ before, after, unshown }: ShownChange) => (before ?? after ?? unshown ?? null) !== null;
+  const noun = plan.files.every(isFile) ? "file" : "path";
   const files = counted(plan.total_files, noun);
   return (
     <>

@@ -100,6 +100,22 @@ export class Chat {
     });
   }
 
+  /** Opens the project of a question that waits. False, and said so, when it does not wait any more. */
+  async openQuestion(approvalId: string): Promise<boolean> {
+    try {
+      const { approvals } = await this.api.approvals();
+      const found = approvals.find((each) => each.id === approvalId);
+      if (!found) throw new Problem("This request was answered already, or it expired.", 0);
+      if (found.project_id !== this.store.get().projectId) {
+        await this.openProject(found.project_id, found.session_id ?? undefined);
+      }
+      return true;
+    } catch (error) {
+      this.complain(error);
+      return false;
+    }
+  }
+
   async openSession(sessionId: string | null): Promise<void> {
     const { projectId } = this.store.get();
     if (projectId === null) return;

@@ -152,9 +152,13 @@ function begunIn({ status, started_at }: Execution): Pick<ToolCall, "began"> {
 }
 
 /** Who said no, as the record has it. */
-function deniedIn({ decision }: Execution): Pick<ToolCall, "deniedBy" | "deniedFrom"> {
+function deniedIn({ decision }: Execution): Pick<ToolCall, "deniedBy" | "deniedFrom" | "deniedFor"> {
   const denied = decision?.status === "rejected" ? decision : null;
-  return { deniedBy: denied?.decided_by ?? null, deniedFrom: denied?.decided_from ?? null };
+  return {
+    deniedBy: denied?.decided_by ?? null,
+    deniedFrom: denied?.decided_from ?? null,
+    deniedFor: denied?.reason ?? null,
+  };
 }
 
 export function fromStarted(event: ToolStarted): ToolCall {

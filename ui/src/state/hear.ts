@@ -166,10 +166,16 @@ function decided(state: AppState, event: ApprovalDecided): AppState {
 }
 
 /** A call that was allowed is on its way; one that was denied knows by whom. */
-function answered(entries: Entry[], id: string, { status, decided_by, decided_from }: ApprovalDecided): Entry[] {
+function answered(entries: Entry[], id: string, event: ApprovalDecided): Entry[] {
+  const { status, decided_by, decided_from, reason } = event;
   if (status === "approved") return list.advance(entries, id, "executing");
   if (status !== "rejected") return entries;
-  return list.changeTool(entries, id, (call) => ({ ...call, deniedBy: decided_by, deniedFrom: decided_from }));
+  return list.changeTool(entries, id, (call) => ({
+    ...call,
+    deniedBy: decided_by,
+    deniedFrom: decided_from,
+    deniedFor: reason,
+  }));
 }
 
 /** A question that was answered leaves those that wait; its card stays, and says how. */
@@ -195,7 +201,7 @@ function granted(state: AppState, grant: Grant, timestamp: string): AppState {
       id: `grant ${grant.id}`,
       tone: "plain",
       text: `From now on without asking${grant.scope === "project" ? ", in this project" : ""}: ${grant.text}`,
-      hint: "Grants lists it and takes it back.",
+      hint: "Manage in Grants.",
       at: Date.parse(timestamp),
     }),
   );
@@ -252,7 +258,7 @@ function ran(state: AppState, event: RunChanged): AppState {
   if (event.state === "failed") {
     const over = runOver(state, event.run_id);
     // An error is told before the end; where none was, a person stopped it.
-    return { ...over, entries: endedBadly(over.entries, event.run_id, STOPPED, Date.parse(event.timestamp)) };
+    return { ...over, entries: endedBadly(over.entries, event.run_id, null, Date.parse(event.timestamp)) };
   }
   // Several may wait in line: the one that works is the one to stop.
   if (state.runId !== null && event.state === "ready") return state;
@@ -266,19 +272,17 @@ export function runOver(state: AppState, runId: string): AppState {
   return next.runId === runId ? { ...next, runId: null } : next;
 }
 
-/** The run was stopped by a person: of that no error is told. */
-export const STOPPED = "Stopped by the user.";
 const recordedError = (runId: string) => `error ${runId} on record`;
 
-/** Why a run ended, from its record; what the feed told of it says more. */
-export function endedBadly(entries: Entry[], runId: string, error: string, at: number): Entry[] {
+/** Why a run ended, from its record; what the feed told of it says more. Without an error a person stopped it. */
+export function endedBadly(entries: Entry[], runId: string, error: string | null, at: number): Entry[] {
   if (entries.some((entry) => entry.kind === "remark" && entry.id.startsWith(`error ${runId} `))) return entries;
-  const tone = error === STOPPED ? "plain" : "error";
+  const tone = error === null ? "plain" : "error";
   return list.insert(entries, {
     kind: "remark",
     id: recordedError(runId),
     tone,
-    text: error === STOPPED ? "Stopped by you." : error,
+    text: error ?? "Stopped by you.",
     hint: null,
     at,
   });

@@ -42,6 +42,8 @@ export interface ToolCall {
   /** Who said no, and where. */
   deniedBy: string | null;
   deniedFrom?: AnsweredFrom | null;
+  /** Why, in their words. */
+  deniedFor?: string | null;
   /** When it was called, in milliseconds of the server's clock. */
   at: number;
   /** When the machine began with it, where that is known; null while it waits there for others to end. */

@@ -209,7 +209,7 @@ function withRuns(state: AppState, { sessionId, runs, asked }: Extract<Action, {
   if (last && next.model === null && (last.agent === next.agent || next.agent === "")) {
     next = { ...next, model: last.model };
   }
-  if (last?.state !== "failed" || last.error === null) return next;
+  if (last?.state !== "failed") return next;
   const at = Date.parse(last.updated_at);
   const later = next.entries.some((entry) => entry.kind === "message" && !entry.pending && entry.at > at);
   return later ? next : { ...next, entries: endedBadly(next.entries, last.run_id, last.error, at) };

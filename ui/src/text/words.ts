@@ -90,7 +90,6 @@ const ADVICE: Partial<Record<ErrorType, string>> = {
   no_client: "Start byleave connect in the workspace, then ask the agent to try again.",
   drifted: "Nothing ran. The files changed after you approved; the agent has to ask again.",
   interrupted: "Check whether it took effect before you try again.",
-  execution_timeout: "It was stopped. Its output until then is below.",
 };
 
 /** How a call stands, with how long it took where it ran. */
@@ -112,17 +111,11 @@ export function advice(errorType: ErrorType | null): string | null {
 }
 
 const HINT = "\nhint: ";
-const DENIED = /^Rejected by the user(?:: |\.$)/;
 
-/** An error in its two parts, what happened and what to do. Of a denial only the reason is left: that it was denied, and
- * by whom, is said by how the call stands. */
-export function saidOf(error: string, denied: boolean): { what: string; hint: string | null } {
+/** An error in its two parts: what happened and what to do. */
+export function saidOf(error: string): { what: string; hint: string | null } {
   const at = error.lastIndexOf(HINT);
-  const what = at < 0 ? error : error.slice(0, at);
-  const hint = at < 0 ? null : error.slice(at + HINT.length);
-  if (!denied || !DENIED.test(what)) return { what, hint };
-  const reason = what.replace(DENIED, "");
-  return { what: reason && `Reason: ${reason}`, hint };
+  return at < 0 ? { what: error, hint: null } : { what: error.slice(0, at), hint: error.slice(at + HINT.length) };
 }
 
 /** Who or what let a call run; nothing for what is LOW, which nobody is asked about. */
@@ -145,7 +138,7 @@ export function deniedBy(actor: string | null, userId: string | null, from: Answ
 
 /** Where a person answered. */
 export function answeredIn(from: AnsweredFrom): string {
-  return from === "page" ? "in a browser" : "in a terminal, an editor or another program";
+  return from === "page" ? "in a browser" : "in a terminal or editor";
 }
 
 /** A person's name out of `person:alice` or `user:alice`; "you" for oneself. */

@@ -1,11 +1,15 @@
 // "Changed by agents": the files that calls changed in the connected folder and nobody took back, the newest first. Each
 // opens as a difference in the editor's own viewer, and can be undone after a dialog has said exactly what that would do.
-// What may be undone is the engine's decision; here it is only shown and asked.
+// What another client of the project changed is listed as the feed tells it, and goes through the server. What may be
+// undone is decided where it was kept; here it is only shown and asked.
 
 import { realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import type { ChangedFile, UndoList, Undone, UndoneElsewhere, UndoPlan } from "@protocol";
+import type { ChangedFile, FeedEvent, UndoList, Undone, UndoneElsewhere, UndoPlan } from "@protocol";
 import * as vscode from "vscode";
+import type { Api } from "../../../ui/src/api.js";
+import { changedFiles } from "../../../ui/src/cards/effects.js";
+import { fieldsOf, textOf } from "../../../ui/src/cards/reading.js";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
 import type { Engine } from "../engine/engine.js";
 import { chooseBack, offerBack, why } from "./bringing_back.js";
@@ -22,11 +26,13 @@ const FINISH = "Finish It…";
 /** A folder whose changes are kept, and the engine that keeps them. */
 export interface KeptFolder {
   readonly engine: Pick<Engine, "ask" | "on">;
+  readonly api: Pick<Api, "undoPlan" | "undo">;
   /** Its real path. */
   readonly folder: string;
 }
 
 const EMPTY: UndoList = { changes: [], undone: [] };
+const MOST_ELSEWHERE = 100;
 
 export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscode.Disposable {
   readonly #changed = new vscode.EventEmitter<undefined>();
@@ -35,7 +41,8 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   readonly #registered: vscode.Disposable[];
   #kept: KeptFolder | null = null;
   #list: UndoList = EMPTY;
-  #some: boolean | undefined;
+  /** What other clients changed since the folder was connected, newest first. */
+  #elsewhere: ChangedFile[] = [];
 
   constructor(differences: Differences) {
     this.#differences = differences;
@@ -65,30 +72,41 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       if (this.#kept !== kept) return;
       this.#kept = null;
       this.#list = EMPTY;
+      this.#elsewhere = [];
       this.#tell();
     };
+  }
+
+  /** A call ended, or was undone: what this engine does not keep may be another client's. */
+  heard(event: FeedEvent): void {
+    if (event.kind === "tool.undone") {
+      this.#elsewhere = this.#elsewhere.filter(({ tool_id }) => tool_id !== event.tool_id);
+    } else if (event.kind === "tool.finished") {
+      this.#elsewhere = [...changedBy(event), ...this.#elsewhere].slice(0, MOST_ELSEWHERE);
+    } else return;
+    void this.#refresh();
   }
 
   /** Ask the engine for the list anew. */
   async #refresh(): Promise<void> {
     const kept = this.#kept;
     if (kept === null) return;
-    const list = await kept.engine.ask("undo/list", {}).catch(() => null);
-    if (list === null || this.#kept !== kept) return; // it ended: its successor is asked again
+    // Without an answer it ended, and its successor is asked again; or another client works in the folder.
+    const list = await kept.engine.ask("undo/list", {}).catch(() => this.#list);
+    if (this.#kept !== kept) return;
     this.#list = list;
     this.#tell();
   }
 
-  /** The list is another; the view is there only while it has something, so that the chat has the room. */
   #tell(): void {
-    const some = this.getChildren().length > 0;
-    if (some !== this.#some) void vscode.commands.executeCommand("setContext", "byleave.hasChanges", some);
-    this.#some = some;
     this.#changed.fire(undefined);
   }
 
   getChildren(parent?: ChangedFile): ChangedFile[] {
-    return parent === undefined ? this.#list.changes : [];
+    if (parent !== undefined) return [];
+    const { changes } = this.#list;
+    const others = this.#elsewhere.filter((file) => !changes.some(({ tool_id }) => tool_id === file.tool_id));
+    return [...changes, ...others].sort((one, other) => other.at.localeCompare(one.at));
   }
 
   getTreeItem(file: ChangedFile): vscode.TreeItem {
@@ -110,6 +128,7 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   async open(file: ChangedFile): Promise<void> {
     const kept = this.#kept;
     if (kept === null) return;
+    if (this.#elsewhere.includes(file)) return await this.#openElsewhere(kept, file);
     const asked = { tool_id: file.tool_id, path: file.path };
     const before = await kept.engine.ask("undo/before", asked).catch(tellWhy);
     if (before === undefined) return;
@@ -122,7 +141,20 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const now = join(kept.folder, file.path);
     // A link that came since must not lead the person elsewhere.
     const real = await realpath(now).catch(() => null);
-    await this.#differences.showKept(file.path, before.text ?? "", real === now ? vscode.Uri.file(now) : null);
+    await this.#differences.showKept(file.path, before.text ?? "", real === now ? vscode.Uri.file(now) : "");
+  }
+
+  /** As the undo of it would be, which the client that did it says. */
+  async #openElsewhere({ api }: KeptFolder, file: ChangedFile): Promise<void> {
+    const plan = await api.undoPlan(file.tool_id).catch(tellWhy);
+    if (plan === undefined) return;
+    const change = plan.files.find(({ path }) => path === file.path);
+    if (plan.total_files === 0) return await tell(`${oneLine(file.path)} is as it was before the call.`);
+    if (change === undefined || change.note || change.unshown) {
+      const why = change?.unshown ?? change?.note ?? "there are too many files";
+      return await tell(`What ${oneLine(file.path)} held before cannot be shown: ${oneLine(why)}.`);
+    }
+    await this.#differences.showKept(file.path, change.after ?? "", change.before ?? "");
   }
 
   /** Undo the call that changed a file, when the person says so. */
@@ -130,7 +162,10 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
     const kept = this.#kept;
     if (kept === null) return;
     try {
-      const plan = await kept.engine.ask("undo/preview", { tool_id: file.tool_id });
+      const isElsewhere = this.#elsewhere.includes(file);
+      const plan = isElsewhere
+        ? await kept.api.undoPlan(file.tool_id)
+        : await kept.engine.ask("undo/preview", { tool_id: file.tool_id });
       const conflicts = plan.conflicts ?? [];
       if (conflicts.length > 0) {
         const todo = "Undo the later changes first; what you changed yourself is yours to merge.";
@@ -145,6 +180,11 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       if (said === SHOW) return await this.open(file);
       if (said !== UNDO) return;
       const asked = { tool_id: file.tool_id, plan: plan.plan, partial: lost };
+      if (isElsewhere) {
+        const { message } = await kept.api.undo(file.tool_id, { plan: plan.plan, partial: lost });
+        await vscode.window.showInformationMessage(notice(`Byleave: ${plain(oneLine(message))}`));
+        return;
+      }
       const done = await kept.engine.ask("undo/carryOut", asked);
       await this.#refresh();
       void this.#offerBack(kept, done);
@@ -191,6 +231,28 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   }
 }
 
+/** The files of a call that ended, by what it told. */
+function changedBy({
+  result,
+  status,
+  timestamp: at,
+  tool_id,
+  tool_name,
+}: Extract<FeedEvent, { kind: "tool.finished" }>): ChangedFile[] {
+  const told = fieldsOf(result);
+  const path = textOf(told.path);
+  if (tool_name === "write_file" && status === "completed" && path !== null)
+    return [{ tool_id, path, kind: "change", at, interrupted: false }];
+  const kinds = { created: "create", deleted: "delete" } as const;
+  return changedFiles(told).map(({ path, change }) => ({
+    tool_id,
+    path,
+    kind: kinds[change as keyof typeof kinds] ?? "change",
+    at,
+    interrupted: false,
+  }));
+}
+
 const WORDS = {
   create: ["new", "diff-added", "created"],
   change: ["changed", "diff-modified", "changed"],
@@ -222,9 +284,7 @@ function few(lines: readonly string[], most: number, unlisted = 0): string[] {
 
 /** What becomes of one path. */
 function becomes({ kind, note, path }: UndoPlan["files"][number]): string {
-  // Why a text is not shown says nothing here, where none is.
-  const more = (note ?? "").split("; ").filter((part) => part !== "" && !/^(not shown: |it differs only )/.test(part));
-  const also = more.length === 0 ? "" : ` (${oneLine(more.join("; "))})`;
+  const also = note ? ` (${oneLine(note)})` : "";
   if (kind === "change") return `${oneLine(path)} will be changed back to what it was before${also}.`;
   const what = kind === "delete" ? "deleted: the agent created it" : "restored: the agent deleted it";
   return `${oneLine(path)}${also} will be ${what}.`;

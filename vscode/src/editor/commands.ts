@@ -61,8 +61,7 @@ export function registerCommands(ports: CommandPorts): vscode.Disposable[] {
 
 async function showWaiting({ connector, view }: CommandPorts): Promise<void> {
   await view.openWaiting();
-  if ((connector.live?.waiting.length ?? 0) === 0)
-    await vscode.window.showInformationMessage("Byleave: nothing waits.");
+  if ((connector.live?.waiting.length ?? 0) === 0) await vscode.window.showInformationMessage("Byleave: all clear.");
 }
 
 async function chooseProject({ connector, projects }: CommandPorts): Promise<void> {

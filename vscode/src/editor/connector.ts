@@ -286,6 +286,7 @@ export class Connector {
         isolation: live?.executing?.isolation ?? null,
         warnings: live?.executing?.warnings ?? [],
         executes: live?.executing !== null && live?.executing?.ended === null,
+        elsewhere: live?.executing?.elsewhere ?? false,
       }),
     );
     this.#ports.view.badge(waiting);

@@ -13,12 +13,21 @@ const UNREAD_MS = 500;
 /** The diffs, by address, whose title bar has Allow and Deny. */
 const ASKING = "byleave.askingDiffs";
 
+interface Asking {
+  readonly question: Asked;
+  readonly left: vscode.Uri;
+  readonly right: vscode.Uri;
+  readonly since: number;
+}
+
 export class Differences implements vscode.TextDocumentContentProvider, vscode.Disposable {
   readonly #texts = new Map<string, string>();
   /** The question of each diff that asks, by the address of its right side, and since when it is in sight. */
-  readonly #asking = new Map<string, { readonly question: Asked; readonly since: number }>();
+  readonly #asking = new Map<string, Asking>();
   readonly #registered: vscode.Disposable[];
   #next = 1;
+  /** Called with the questions whose difference is open, whenever they are others. */
+  onOpen: (questionIds: readonly string[]) => void = () => {};
 
   constructor() {
     this.#registered = [
@@ -40,16 +49,27 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
 
   /** What a write that waits would change, with Allow and Deny beside it. */
   async ask(question: Asked, path: string, before: string, after: string, preserveFocus: boolean): Promise<void> {
+    const known = [...this.#asking].find(([, each]) => each.question.id === question.id);
+    if (known !== undefined) {
+      const [uri, asking] = known;
+      this.#asking.set(uri, { ...asking, since: Date.now() });
+      return await show(asking.left, asking.right, path, question, preserveFocus);
+    }
     const [left, right] = [this.#keep("current", path, before), this.#keep("proposed", path, after)];
-    this.#asking.set(right.toString(), { question, since: Date.now() });
+    this.#asking.set(right.toString(), { question, left, right, since: Date.now() });
     this.#tell();
-    await open(left, right, `${visible(path)}: current ↔ proposed (${question.risk})`, preserveFocus);
+    await show(left, right, path, question, preserveFocus);
   }
 
-  /** What was there before a call against what is there now; null: nothing is. */
-  async showKept(path: string, before: string, now: vscode.Uri | null): Promise<void> {
+  /** What was there before a call against what is there now: a file, or a text of it. */
+  async showKept(path: string, before: string, now: vscode.Uri | string): Promise<void> {
     const left = this.#keep("before", path, before);
-    await open(left, now ?? this.#keep("gone", path, ""), `${visible(path)}: before the agent ↔ now`, false);
+    await open(
+      left,
+      typeof now === "string" ? this.#keep("now", path, now) : now,
+      `${visible(path)}: before the agent ↔ now`,
+      false,
+    );
   }
 
   /** The question of a diff: the one a button was pressed in, else the one in sight. Null for one that just appeared. */
@@ -83,6 +103,7 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
   }
 
   #tell(): void {
+    this.onOpen([...this.#asking.values()].map(({ question }) => question.id));
     void vscode.commands.executeCommand("setContext", ASKING, [...this.#asking.keys()]);
   }
 
@@ -98,6 +119,10 @@ export class Differences implements vscode.TextDocumentContentProvider, vscode.D
     }
     return uri;
   }
+}
+
+async function show(left: vscode.Uri, right: vscode.Uri, path: string, { risk }: Asked, preserveFocus: boolean) {
+  await open(left, right, `${visible(path)}: current ↔ proposed (${risk.toLowerCase()} risk)`, preserveFocus);
 }
 
 async function open(left: vscode.Uri, right: vscode.Uri, title: string, preserveFocus: boolean): Promise<void> {

@@ -56,9 +56,11 @@ export interface ExecutingState {
   readonly warnings: readonly string[];
   /** Why it ended for good, in a sentence; null while it runs or tries again. */
   readonly ended: string | null;
+  /** Another client works in the folder for the project, such as `byleave up`: calls run there. */
+  readonly elsewhere: boolean;
 }
 
-const STARTED: ExecutingState = { connected: false, isolation: null, warnings: [], ended: null };
+const STARTED: ExecutingState = { connected: false, isolation: null, warnings: [], ended: null, elsewhere: false };
 
 export class LiveProject {
   readonly #connected: Connected;
@@ -72,6 +74,7 @@ export class LiveProject {
   readonly paths: PathValidator;
   #executing: ExecutingState | null = null;
   #starting = false;
+  #unlist: (() => void) | undefined;
   #tries = 0;
   #again: ReturnType<typeof setTimeout> | undefined;
   #ended = false;
@@ -150,7 +153,7 @@ export class LiveProject {
         settings: await this.#ports.settings(),
       });
       if (this.#ended) return;
-      this.#ends.push(this.#ports.changes.show({ engine: this.#ports.engine, folder: connected.workspace }));
+      this.#showChanges(connected.workspace);
       this.#changed();
     } catch (error) {
       // A boundary: whatever keeps the engine from starting there, the chat stays and the person is told.
@@ -178,6 +181,7 @@ export class LiveProject {
     this.#ended = true;
     clearTimeout(this.#again);
     for (const end of this.#ends) end();
+    this.#unlist?.();
     this.#watch.end();
     this.#telling.end();
     this.#handler.dispose();
@@ -207,8 +211,20 @@ export class LiveProject {
     this.#changed();
   }
 
+  #showChanges(folder: string): void {
+    this.#unlist?.();
+    this.#unlist = this.#ports.changes.show({ engine: this.#ports.engine, api: this.#connected.api, folder });
+  }
+
   /** A window that was just closed may still be ending in this folder: it is tried again before anybody is told. */
   #notStarted(error: unknown): void {
+    if (error instanceof EngineError && error.kind === "AlreadyServed" && this.#tries >= QUIET_TRIES && !this.#ended) {
+      this.#starting = false;
+      this.#executing = { ...STARTED, elsewhere: true };
+      this.#showChanges(this.folder);
+      this.#changed();
+      return;
+    }
     const why = error instanceof EngineError ? sentence(error) : oneLine(String(error));
     this.#ports.log.error("nothing can be executed here", { error: why });
     this.#starting = false;
@@ -255,6 +271,12 @@ export class LiveProject {
   }
 
   #heard(event: FeedEvent): void {
+    this.#ports.changes.heard(event);
+    // The other client left: this one takes its place.
+    if (event.kind === "project.machines" && event.machines.length === 0 && this.#executing?.elsewhere) {
+      void this.execute();
+      return;
+    }
     if (event.kind !== "tool.finished" || event.error === null || this.#ports.chatVisible()) return;
     if (event.error_type !== "approval_timeout" && event.error_type !== "execution_timeout") return;
     this.#telling.late(`Byleave: ${lateWords(event.error, event.error_type)}`);
@@ -264,7 +286,7 @@ export class LiveProject {
 /** A call that ended late, for a person: the error's hint is for the agent, down to the names of its parameters. */
 function lateWords(error: string, type: "approval_timeout" | "execution_timeout"): string {
   if (type === "approval_timeout") return UNANSWERED;
-  return `${shortened(oneLine(saidOf(error, false).what), 200)} ${IN_CHAT}`;
+  return `${shortened(oneLine(saidOf(error).what), 200)} ${IN_CHAT}`;
 }
 
 /** The person is back at this window: worth trying at once. */

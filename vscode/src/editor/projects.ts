@@ -44,10 +44,14 @@ async function pick(api: Api, projects: Project[], folder: vscode.WorkspaceFolde
   const made = { label: `$(add) New project "${listed(oneLine(folder.name))}"`, project: null };
   const items = projects.map((project) => ({
     label: listed(oneLine(project.name)),
-    description: listed(oneLine(project.project_id)),
+    description: `since ${new Date(project.created_at).toLocaleDateString()}`,
+    detail: listed(oneLine(project.project_id)),
     project,
   }));
-  const picked = await vscode.window.showQuickPick([made, ...items], {
+  const isNamed = ({ project }: (typeof items)[number]) => project.name === folder.name;
+  // One of this name is most likely the folder's: `byleave up` names it so.
+  const [same, others] = [items.filter(isNamed), items.filter((item) => !isNamed(item))];
+  const picked = await vscode.window.showQuickPick([...same, made, ...others], {
     title: `Byleave: which project is ${oneLine(folder.name)}?`,
     placeHolder: "Agents of the project will be able to work in this folder",
   });

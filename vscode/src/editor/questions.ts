@@ -6,14 +6,14 @@
 import * as vscode from "vscode";
 import { type Api, Problem } from "../../../ui/src/api.js";
 import { oneLine, shortened, visible } from "../../../ui/src/text/visible.js";
-import { callSummary } from "../../../ui/src/text/words.js";
+import { callSummary, verb } from "../../../ui/src/text/words.js";
 import type { Asked } from "../tools/ToolHandler.js";
 import type { Differences } from "./diffs.js";
 import { notice, plain, sentence } from "./notices.js";
 
-const ALLOW = "Allow…";
+const REVIEW = "Review";
+const ALLOW = "Allow once…";
 const DENY = "Deny";
-const SHOW = "Show";
 const MOST_SHOWN = 4000;
 /** What a dialog has room for; below its end nobody looks. */
 const MOST_ROWS = 60;
@@ -29,15 +29,18 @@ export interface QuestionPorts {
 
 /** Puts one question; resolves when the person did something about it, or let it be. `more`: how many wait beside it. */
 export async function askNatively(question: Asked, ports: QuestionPorts, more = 0): Promise<void> {
-  const beside = more === 0 ? "" : more === 1 ? " (1 more waits)" : ` (${more} more wait)`;
-  const head = notice(`Byleave asks (${question.risk}): ${shortened(summary(question), 180)}${beside}`);
+  const risk = question.risk === "HIGH" ? " (high risk)" : "";
+  const beside = more === 0 ? "" : ` · ${more} more to review`;
+  const wants = `${wish(question.toolName)} ${shortened(summary(question), 180)}`;
+  const head = notice(`Byleave: the agent wants to ${wants}${risk}${beside}`);
   const put = question.risk === "HIGH" ? vscode.window.showErrorMessage : vscode.window.showWarningMessage;
   // A dialog cannot show what a file holds, or how it would change.
-  const buttons = question.inspected ? [SHOW, DENY] : [ALLOW, DENY, SHOW];
+  // The first has the colour: it only shows.
+  const buttons = question.inspected ? [REVIEW, DENY] : [REVIEW, ALLOW, DENY];
   const said = await put(head, ...buttons);
   if (said === undefined) return;
   if (!ports.stillWaits(question.id)) return over();
-  if (said === SHOW) return show(question, ports);
+  if (said === REVIEW) return show(question, ports);
   if (said === DENY) return deny(question, ports);
   await allow(question, ports);
 }
@@ -103,7 +106,7 @@ async function allow(question: Asked, ports: QuestionPorts): Promise<void> {
   }
   // The first button has the focus: it is never the one that allows.
   const said = await vscode.window.showWarningMessage(
-    `${question.risk}: allow this once?`,
+    question.risk === "HIGH" ? "Allow this once? High risk." : "Allow this once?",
     { modal: true, detail: whole },
     DENY,
     "Allow once",
@@ -130,6 +133,20 @@ function isTooMuch(shown: string): boolean {
   return shown.length > MOST_SHOWN || rows > MOST_ROWS;
 }
 
+/** What the agent wants to do, as a verb. */
+function wish(toolName: string): string {
+  return WISHES[toolName] ?? `call ${verb(toolName)} with`;
+}
+
+const WISHES: Record<string, string> = {
+  execute_command: "run",
+  write_file: "write",
+  read_file: "read",
+  list_directory: "list",
+  search_files: "search for",
+  search_web: "search the web for",
+};
+
 function summary(question: Asked): string {
   return shortened(callSummary(question.toolName, question.params), 500);
 }
@@ -153,7 +170,7 @@ function why(question: Asked): string {
 
 async function sure(question: Asked): Promise<boolean> {
   const said = await vscode.window.showWarningMessage(
-    "High risk. Run it all the same?",
+    "High risk. Runs immediately.",
     { modal: true, detail: [summary(question), why(question)].join("\n\n") },
     "Do not run it",
     "Run it",
@@ -168,6 +185,6 @@ async function decided(ports: QuestionPorts, send: () => Promise<unknown>): Prom
     if (!(error instanceof Problem)) throw error;
     const words = error.status === 409 ? `Somebody was faster: ${plain(oneLine(error.message))}` : sentence(error);
     // With a button the editor shows all of it; without one, a line.
-    if ((await vscode.window.showWarningMessage(notice(`Byleave: ${words}`), SHOW)) === SHOW) ports.openWaiting();
+    if ((await vscode.window.showWarningMessage(notice(`Byleave: ${words}`), REVIEW)) === REVIEW) ports.openWaiting();
   }
 }

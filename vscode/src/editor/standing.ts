@@ -1,7 +1,7 @@
 // Where the extension stands, and the words for it: in the view when there is no chat to show, and in the status bar. The
 // words say what happened and what to do; nothing is done here.
 
-import type { Action, Place } from "../../../ui/src/vscode_messages.js";
+import type { Action, Picture, Place } from "../../../ui/src/vscode_messages.js";
 import { isLoopback } from "../host/address.js";
 
 export type Standing =
@@ -19,8 +19,22 @@ const SETTINGS: Action = { command: "byleave.openSettings", label: "Open the set
 export function placeOf(standing: Standing): Place {
   if (standing.at === "connected") return { state: "ready", projectId: standing.projectId };
   const [title, text, actions] = words(standing);
-  return { state: "away", title, text, busy: standing.at === "connecting", actions };
+  return { state: "away", picture: PICTURES[standing.at], title, text, busy: standing.at === "connecting", actions };
 }
+
+const PICTURES: Record<Exclude<Standing["at"], "connected">, Picture> = {
+  "no-folder": "folder",
+  virtual: "folder",
+  unchosen: "folder",
+  "bad-address": "wrench",
+  disconnected: "plug",
+  connecting: "plug",
+  "signed-out": "key",
+  unreachable: "server",
+  refused: "shield",
+  "no-engine": "wrench",
+  unproven: "shield",
+};
 
 function words(standing: Exclude<Standing, { at: "connected" }>): [string, string, Action[]] {
   switch (standing.at) {
@@ -111,6 +125,8 @@ export interface Facts {
   /** What is weaker than it should be. */
   readonly warnings: readonly string[];
   readonly executes: boolean;
+  /** Another client works in the folder. */
+  readonly elsewhere: boolean;
 }
 
 export function statusOf(standing: Standing, facts: Facts): Shown {
@@ -126,8 +142,12 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
   if (!facts.up)
     return shown("$(sync~spin) Byleave: reconnecting", "The connection was lost. It is tried again by itself.");
   if (facts.waiting > 0) {
-    const many = facts.waiting === 1 ? "1 question waits" : `${facts.waiting} questions wait`;
-    return { text: `$(bell-dot) Byleave: ${facts.waiting} waiting`, tooltip: `${many} for your answer.`, alarm: true };
+    const many = `${facts.waiting} to review`;
+    return {
+      text: `$(bell-dot) Byleave: ${many}`,
+      tooltip: "Nothing runs without your approval.",
+      alarm: true,
+    };
   }
   if (!facts.trusted) {
     return shown(
@@ -140,6 +160,12 @@ export function statusOf(standing: Standing, facts: Facts): Shown {
       "$(warning) Byleave: not executing",
       "Connected, but nothing can be executed here. Run Byleave: Show the Log to see why, and Byleave: Connect This Folder to try again.",
     );
+  if (facts.elsewhere) {
+    return shown(
+      "$(check) Byleave",
+      `Connected. Another Byleave client, such as byleave up, works in ${standing.folder}: calls run there. When it stops, this editor takes over.`,
+    );
+  }
   if (facts.isolation === "none") {
     return shown(
       "$(unlock) Byleave: not isolated",

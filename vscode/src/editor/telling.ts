@@ -9,7 +9,7 @@ import { askNatively, type QuestionPorts } from "./questions.js";
 import { readSettings } from "./settings.js";
 
 const APART_MS = 10_000;
-const SHOW = "Show";
+const REVIEW = "Review";
 const CHAT = "Open the chat";
 
 export interface TellingPorts extends QuestionPorts {
@@ -99,9 +99,9 @@ export class Telling {
 
   async #many(waiting: readonly Asked[]): Promise<void> {
     const high = waiting.filter(({ risk }) => risk === "HIGH").length;
-    const which = high === 0 ? "" : `, ${high} of them HIGH`;
+    const which = high === 0 ? "" : `, ${high} of them high risk`;
     const put = high === 0 ? vscode.window.showWarningMessage : vscode.window.showErrorMessage;
-    const said = await put(`Byleave: ${waiting.length} questions wait for your answer${which}.`, SHOW);
-    if (said === SHOW) this.#ports.openWaiting();
+    const said = await put(`Byleave: ${waiting.length} to review${which}.`, REVIEW);
+    if (said === REVIEW) this.#ports.openWaiting();
   }
 }

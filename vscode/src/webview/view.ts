@@ -24,6 +24,7 @@ export class ChatView implements vscode.WebviewViewProvider {
   #view: vscode.WebviewView | null = null;
   #place: Place | null = null;
   #showWaiting = false;
+  #openDiffs: readonly string[] = [];
 
   constructor(extension: vscode.Uri, ports: ViewPorts) {
     this.#extension = extension;
@@ -69,7 +70,13 @@ export class ChatView implements vscode.WebviewViewProvider {
 
   badge(count: number): void {
     if (!this.#view) return;
-    this.#view.badge = count > 0 ? { value: count, tooltip: `${count} waiting` } : undefined;
+    this.#view.badge = count > 0 ? { value: count, tooltip: `${count} to review` } : undefined;
+  }
+
+  /** The questions whose difference is open in the editor. */
+  diffs(approvalIds: readonly string[]): void {
+    this.#openDiffs = approvalIds;
+    this.#post({ type: "open-diffs", approvalIds: [...approvalIds] });
   }
 
   async open(): Promise<void> {
@@ -84,6 +91,7 @@ export class ChatView implements vscode.WebviewViewProvider {
 
   #greet(): void {
     if (this.#place !== null) this.#post({ type: "place", place: this.#place });
+    if (this.#openDiffs.length > 0) this.diffs(this.#openDiffs);
     if (this.#showWaiting) this.#post({ type: "show-waiting" });
     this.#showWaiting = false;
   }

@@ -3,7 +3,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ChangedFile, UndoList, UndoPlan } from "@protocol";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ChangedFiles, type KeptFolder } from "../../src/editor/changes.js";
 import { Differences } from "../../src/editor/diffs.js";
 import { searchSettings, setSearchKey } from "../../src/editor/web_search.js";
@@ -13,7 +13,6 @@ import { until } from "../waiting.js";
 import {
   answers,
   codeMarks,
-  contexts,
   folderSettings,
   handlers,
   ran,
@@ -21,6 +20,8 @@ import {
   Secrets,
   settings,
   shown,
+  type TabInputTextDiff,
+  tabs,
   type Uri,
 } from "./fake_vscode.js";
 import { SmallServer } from "./small_server.js";
@@ -32,6 +33,7 @@ let server: SmallServer;
 let view: ChangedFiles;
 let differences: Differences;
 let hide: () => void;
+const api = { undoPlan: vi.fn(), undo: vi.fn() };
 
 beforeEach(async () => {
   reset();
@@ -46,7 +48,7 @@ beforeEach(async () => {
   await server.until(() => server.clients.length === 1);
   differences = new Differences();
   view = new ChangedFiles(differences);
-  hide = view.show({ engine, folder: root });
+  hide = view.show({ engine, api, folder: root });
 });
 
 afterEach(async () => {
@@ -75,16 +77,90 @@ function showWith(ask: (method: string, params: never, real: KeptFolder["engine"
   hide();
   const real = engine.ask.bind(engine);
   const asked = (method: string, params: never) => ask(method, params, real);
-  hide = view.show({ engine: { ask: asked as never, on: engine.on.bind(engine) }, folder: root });
+  hide = view.show({ engine: { ask: asked as never, on: engine.on.bind(engine) }, api, folder: root });
 }
+
+describe("what another client changed", () => {
+  const ended = (tool_id: string, tool_name: string, result: Record<string, unknown> | null) =>
+    view.heard({
+      kind: "tool.finished",
+      timestamp: "2026-01-01T12:00:00.000Z",
+      tool_id,
+      tool_name,
+      status: "completed",
+      result,
+      result_shortened: false,
+      error: null,
+      error_type: null,
+      execution_time_ms: 1,
+      session_id: "s",
+      run_id: null,
+      approved_by: null,
+    });
+  const listed = () => view.getChildren().map(({ kind, path, tool_id }) => [tool_id, kind, path]);
+
+  test("is listed once, with what a command did, and goes when it is undone", async () => {
+    await write("exec_own", "a.txt", "new\n");
+    ended("exec_own", "write_file", { path: "a.txt" });
+    ended("exec_1", "write_file", { path: "other.md" });
+    ended("exec_2", "read_file", { content: "x" });
+    const changed = [
+      { path: "made", change: "created" },
+      { path: "gone", change: "deleted" },
+      { path: "b", change: "changed" },
+    ];
+    ended("exec_3", "execute_command", { exit_code: 0, changed });
+    await until(() =>
+      expect(listed()).toEqual([
+        ["exec_own", "change", "a.txt"],
+        ["exec_3", "create", "made"],
+        ["exec_3", "delete", "gone"],
+        ["exec_3", "change", "b"],
+        ["exec_1", "change", "other.md"],
+      ]),
+    );
+    view.heard({
+      kind: "tool.undone",
+      timestamp: "2026-01-01T12:00:01.000Z",
+      tool_id: "exec_3",
+      undo_id: null,
+      files: 3,
+      undone_by: "person:alice",
+      session_id: "s",
+    });
+    await until(() => expect(listed()).toHaveLength(2));
+  });
+
+  test("opens and is undone through the server", async () => {
+    ended("exec_1", "write_file", { path: "other.md" });
+    const files = [{ path: "other.md", kind: "change", before: "now", after: "then" }];
+    api.undoPlan.mockResolvedValue({ tool_id: "exec_1", plan: "p", files, total_files: 1 });
+    api.undo.mockResolvedValue({ message: "Undone: 1 path is as before the call." });
+    await view.open(first());
+    const { input } = tabs.tabs[0] as { input: TabInputTextDiff };
+    expect(differences.provideTextDocumentContent(input.original as never)).toBe("then");
+    expect(differences.provideTextDocumentContent(input.modified as never)).toBe("now");
+    answers.set("Undo this change?", "Undo");
+    await press("undoChange");
+    expect(api.undo).toHaveBeenCalledWith("exec_1", { plan: "p", partial: false });
+    expect(last()).toBe("Byleave: Undone: 1 path is as before the call.");
+    api.undoPlan.mockResolvedValue({ tool_id: "exec_1", plan: "p", files: [], total_files: 1 });
+    await view.open(first());
+    expect(last()).toContain("cannot be shown: there are too many files.");
+    api.undoPlan.mockResolvedValue({ tool_id: "exec_1", plan: "p", files: [], total_files: 0 });
+    await view.open(first());
+    expect(last()).toBe("Byleave: other.md is as it was before the call.");
+    api.undoPlan.mockRejectedValue(new EngineError("No machine.", "Unavailable"));
+    await view.open(first());
+    expect(last()).toContain("No machine.");
+  });
+});
 
 describe("the list of changed files", () => {
   test("has the newest first, says what became of each, and follows what happens", async () => {
-    await until(() => expect(contexts.get("byleave.hasChanges")).toBe(false));
     await write("exec_1", "a.txt", "new\n");
     await write("exec_2", "src/b $(x).txt", "new\n");
     await write("exec_3", "made.txt", "new\n");
-    expect(contexts.get("byleave.hasChanges")).toBe(true);
     const items = view.getChildren().map((file) => view.getTreeItem(file));
     expect(items.map(({ description, label }) => [label, String(description).replace(/, .*/, "")])).toEqual([
       ["made.txt", "new"],
@@ -102,7 +178,7 @@ describe("the list of changed files", () => {
     hide();
     expect([view.getChildren(), told]).toEqual([[], 1]);
     // An empty list takes no room in the side bar: there is a view only while it has something.
-    expect(contexts.get("byleave.hasChanges")).toBe(false);
+    expect(view.getChildren()).toEqual([]);
     await view.open(file);
     await view.undo(file);
     await view.bringBack();
@@ -207,7 +283,7 @@ describe("undoing", () => {
     ["one that it changed", { kind: "change" }, "x.md will be changed back to what it was before."],
     [
       "one that is not shown",
-      { kind: "change", note: "mode 755 becomes 644; not shown: it may hold secrets" },
+      { kind: "change", note: "mode 755 becomes 644", unshown: "not shown: it may hold secrets" },
       "x.md will be changed back to what it was before (mode 755 becomes 644).",
     ],
     [
@@ -222,7 +298,7 @@ describe("undoing", () => {
     ],
     [
       "what differs in secrets alone",
-      { kind: "change", note: "it differs only in what is masked here" },
+      { kind: "change", unshown: "it differs only in what is masked here" },
       "x.md will be changed back to what it was before.",
     ],
   ])("says of %s in words what becomes of it", async (_, change, words) => {

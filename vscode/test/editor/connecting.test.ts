@@ -16,6 +16,7 @@ import { Tokens } from "../../src/editor/secrets.js";
 import { workspaceSettings } from "../../src/editor/settings.js";
 import { addressRemark, signIn, takeToken, unfit } from "../../src/editor/sign_in.js";
 import { StatusBar } from "../../src/editor/status.js";
+import { EngineError } from "../../src/engine/engine.js";
 import { EngineProblem, type EngineProgram } from "../../src/engine/program.js";
 import { FileSystemExecutor } from "../../src/tools/executors.js";
 import { ChatView } from "../../src/webview/view.js";
@@ -340,7 +341,7 @@ describe("connecting", () => {
     expect(await executesIn()).toBe(demo);
   });
 
-  test("tries again before it says that nothing can be executed, keeps the chat, and tries when it is told to", async () => {
+  test("leaves the folder to another client that works in it, says so calmly, and takes over when that leaves", async () => {
     const { connector, tokens } = house();
     await tokens.keep(server.origin, "t");
     // Another window works in this folder, with the same state directory.
@@ -348,15 +349,29 @@ describe("connecting", () => {
     await other.engine.start();
     await other.engine.useServer({ server_url: server.origin, token: "t" });
     await other.engine.connect({ project_id: "proj_new", workspace: demo, settings: {} });
+    await connector.connect(true);
+    await until(() => expect(statusItems[0]?.tooltip).toContain("Another Byleave client"));
+    expect(status()).toBe("$(check) Byleave");
+    expect(shown).toEqual([]);
+    await other.engine.dispose();
+    server.send(1, { kind: "project.machines", timestamp: "2026-01-01T12:00:00.000Z", machines: [] });
+    await until(() => expect(statusItems[0]?.tooltip).not.toContain("Another Byleave client"));
+    expect(status()).toBe("$(check) Byleave");
+  });
+
+  test("tries again before it says that nothing can be executed, keeps the chat, and tries when it is told to", async () => {
+    const { connector, tokens } = house();
+    await tokens.keep(server.origin, "t");
+    const refused = new EngineError("It cannot be read.", "ToolFailure");
     const connecting = vi.spyOn(engine, "connect");
+    for (let time = 0; time < 3; time++) connecting.mockRejectedValueOnce(refused);
     answers.set("nothing can be executed", "Try again");
     await connector.connect(true);
     expect(shown).toEqual([]);
     await until(() => expect(shown.length).toBeGreaterThan(0));
     expect(connecting.mock.calls.length).toBeGreaterThanOrEqual(3);
-    expect(shown[0]?.text).toMatch(/^Byleave: nothing can be executed in this folder: \S/);
+    expect(shown[0]?.text).toBe("Byleave: nothing can be executed in this folder: It cannot be read.");
     expect(connector.standing.at).toBe("connected");
-    await other.engine.dispose();
     await until(() => expect(status()).toBe("$(check) Byleave"));
   });
 
@@ -449,17 +464,17 @@ describe("while it is connected", () => {
     const { seen } = await connected();
     seen.visible = true;
     server.send(1, question("a"));
-    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 1 waiting"));
+    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 1 to review"));
     expect(shown).toEqual([]);
     seen.visible = false;
     server.send(2, question("b"));
-    await until(() => expect(shown.at(-1)?.text).toContain("Byleave asks"));
+    await until(() => expect(shown.at(-1)?.text).toContain("the agent wants to"));
     settings.set("notifications", false);
     server.send(3, question("c"));
-    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 3 waiting"));
+    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 3 to review"));
     expect(shown).toHaveLength(1);
     server.send(4, decided("c"));
-    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 2 waiting"));
+    await until(() => expect(status()).toBe("$(bell-dot) Byleave: 2 to review"));
   });
 
   test("Show leads to the chat, and a write's difference opens by itself where that is wanted", async () => {
@@ -467,7 +482,7 @@ describe("while it is connected", () => {
     const change = { path: "a.md", kind: "change", before: "b", after: "x" };
     server.routes.set("GET /my/approvals/w/change", [200, { approval_id: "w", digest: "digest of w", change }]);
     settings.set("openDiffs", true);
-    answers.set("Byleave asks", "Show");
+    answers.set("the agent wants to", "Review");
     server.send(1, question("w", { tool_name: "write_file", tool_params: { path: "a.md", content: "x" } }));
     await until(() => expect(openWaiting).toHaveBeenCalled());
     await until(() => expect(ran.filter(([command]) => command === "vscode.diff").length).toBe(2));
@@ -491,7 +506,7 @@ describe("while it is connected", () => {
     seen.visible = true;
     server.send(3, { ...ended, error: "Nobody answered.", error_type: "approval_timeout" });
     server.send(4, question("z"));
-    await until(() => expect(status()).toContain("1 waiting"));
+    await until(() => expect(status()).toContain("1 to review"));
     expect(shown).toHaveLength(1);
   });
 
@@ -754,7 +769,7 @@ describe("the commands", () => {
     expect(connector.standing.at).toBe("connected");
     await run("openChat");
     await run("showWaiting");
-    expect(shown.at(-1)?.text).toBe("Byleave: nothing waits.");
+    expect(shown.at(-1)?.text).toBe("Byleave: all clear.");
     await run("showLog");
     expect(channels[0]?.shown).toBe(1);
     await run("showOutput");

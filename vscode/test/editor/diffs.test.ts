@@ -45,10 +45,23 @@ test("a difference opens from two documents that nobody can write, and old ones 
 });
 
 describe("the difference of a question", () => {
+  test("is opened once, and told to the chat while it is open", async () => {
+    const told: string[][] = [];
+    differences.onOpen = (ids) => told.push([...ids]);
+    await ask("one");
+    await ask("one");
+    expect(new Set(ran.filter(([command]) => command === "vscode.diff").map(([, , shown]) => String(shown))).size).toBe(
+      1,
+    );
+    expect(asking()).toHaveLength(1);
+    differences.over("one");
+    expect(told).toEqual([["one"], []]);
+  });
+
   test("has its answers in its title bar for as long as it waits and is open", async () => {
     await ask("one");
     await ask("two");
-    expect(tabs.tabs.map(({ label }) => label)).toEqual(Array(2).fill("a.md: current ↔ proposed (MEDIUM)"));
+    expect(tabs.tabs.map(({ label }) => label)).toEqual(Array(2).fill("a.md: current ↔ proposed (medium risk)"));
     expect(asking()).toEqual([String(right(0)), String(right(1))]);
     const [first] = tabs.tabs;
     if (first) changedTabs.fire({ closed: [first] });
@@ -105,7 +118,7 @@ describe("the difference of a question", () => {
 });
 
 test("what a call left behind is shown against what was there, also where nothing is now", async () => {
-  await differences.showKept("a.md", "before", null);
+  await differences.showKept("a.md", "before", "");
   const { input } = tabs.tabs[0] as { input: TabInputTextDiff };
   expect([text(input.original), text(input.modified)]).toEqual(["before", ""]);
   expect(tabs.tabs[0]?.label).toBe("a.md: before the agent ↔ now");

@@ -12,6 +12,11 @@ import { ENGINE_SETTINGS, readSettings, workspaceSettings } from "../../src/edit
 import { searchSettings } from "../../src/editor/web_search.js";
 import { folderSettings, handlers, reset, Secrets, settings, workspace } from "./fake_vscode.js";
 
+interface Step {
+  readonly description: string;
+  readonly media: { readonly markdown: string };
+}
+
 interface Manifest {
   readonly activationEvents: readonly string[];
   readonly capabilities: { readonly untrustedWorkspaces: { readonly restrictedConfigurations: readonly string[] } };
@@ -20,7 +25,8 @@ interface Manifest {
     readonly keybindings: readonly { readonly command: string; readonly key: string; readonly mac: string }[];
     readonly menus: Readonly<Record<string, readonly { readonly command: string; readonly when: string }[]>>;
     readonly views: { readonly byleave: readonly { readonly id: string }[] };
-    readonly walkthroughs: readonly { readonly steps: readonly { readonly description: string }[] }[];
+    readonly walkthroughs: readonly { readonly steps: readonly Step[] }[];
+    readonly viewsWelcome: readonly { readonly view: string }[];
     readonly configuration: { readonly properties: Readonly<Record<string, { readonly scope: string }>> };
   };
 }
@@ -94,7 +100,7 @@ test("every key is bound once, on a Mac too", () => {
 
 test("every context that the menus and keys ask for is set somewhere", () => {
   const { keybindings, menus } = manifest.contributes;
-  const asked = JSON.stringify([keybindings, menus]).match(/byleave\.(connected|hasChanges|askingDiffs)/g) ?? [];
+  const asked = JSON.stringify([keybindings, menus]).match(/byleave\.(connected|askingDiffs)/g) ?? [];
   expect(new Set(asked)).toContain("byleave.askingDiffs");
   for (const name of new Set(asked)) expect(code).toContain(`"${name}"`);
   for (const { id } of manifest.contributes.views.byleave) expect(code).toContain(`"${id}"`);
@@ -102,6 +108,26 @@ test("every context that the menus and keys ask for is set somewhere", () => {
 
 test("a link that is opened from outside wakes the extension", () => {
   expect(manifest.activationEvents).toContain("onUri");
+});
+
+test("the walkthrough has its pictures, each with words for those who do not see it", () => {
+  const steps = manifest.contributes.walkthroughs.flatMap((each) => each.steps);
+  const root = fileURLToPath(new URL("../../", import.meta.url));
+  for (const { media } of steps) {
+    const text = readFileSync(join(root, media.markdown), "utf8");
+    for (const [, words, name] of text.matchAll(/!\[([^\]]*)\]\(([^)]+)\)/g)) {
+      expect(words).not.toBe("");
+      expect(readdirSync(join(root, "media/walkthrough"))).toContain(name);
+    }
+  }
+  const pictured = steps.filter(({ media }) => readFileSync(join(root, media.markdown), "utf8").includes("!["));
+  expect(pictured.length).toBeGreaterThanOrEqual(5);
+});
+
+test("the empty list of changes says what it is for", () => {
+  const { views, viewsWelcome } = manifest.contributes;
+  expect(viewsWelcome.map(({ view }) => view)).toEqual(["byleave.changes"]);
+  expect(views.byleave.map(({ id }) => id)).toContain("byleave.changes");
 });
 
 test("the steps of the walkthrough mark code as the editor reads it there: with two marks on each side", () => {

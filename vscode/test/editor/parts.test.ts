@@ -173,7 +173,15 @@ describe("the words for where it stands", () => {
     { at: "refused", why: "No." },
     { at: "no-engine", why: "Byleave needs Python 3.11." },
   ];
-  const facts: Facts = { waiting: 0, up: true, trusted: true, isolation: "bwrap", warnings: [], executes: true };
+  const facts: Facts = {
+    waiting: 0,
+    up: true,
+    trusted: true,
+    isolation: "bwrap",
+    warnings: [],
+    executes: true,
+    elsewhere: false,
+  };
   const connected: Standing = { at: "connected", projectId: "p", folder: "demo" };
 
   test.each(all)("%o says what to do", (standing) => {
@@ -194,8 +202,8 @@ describe("the words for where it stands", () => {
   test.each<[Partial<Facts>, string]>([
     [{}, "$(check) Byleave"],
     [{ isolation: null }, "$(check) Byleave"],
-    [{ waiting: 1 }, "$(bell-dot) Byleave: 1 waiting"],
-    [{ waiting: 3 }, "$(bell-dot) Byleave: 3 waiting"],
+    [{ waiting: 1 }, "$(bell-dot) Byleave: 1 to review"],
+    [{ waiting: 3 }, "$(bell-dot) Byleave: 3 to review"],
     [{ up: false }, "$(sync~spin) Byleave: reconnecting"],
     [{ trusted: false }, "$(shield) Byleave: not trusted"],
     [{ executes: false }, "$(warning) Byleave: not executing"],
@@ -220,7 +228,7 @@ describe("the words for where it stands", () => {
       command: "byleave.openChat",
       backgroundColor: { id: "statusBarItem.warningBackground" },
     });
-    expect(item?.accessibilityInformation.label).toBe("Byleave: 2 waiting. 2 questions wait for your answer.");
+    expect(item?.accessibilityInformation.label).toBe("Byleave: 2 to review. Nothing runs without your approval.");
     bar.show(statusOf(connected, facts));
     expect(item?.backgroundColor).toBeUndefined();
     bar.dispose();

@@ -51,19 +51,19 @@ describe("a question while the chat is hidden", () => {
     const { made, api } = ports();
     await askNatively(asked, made);
     expect(shown).toEqual([
-      { kind: "warning", text: "Byleave asks (MEDIUM): npm test", items: ["Allow…", "Deny", "Show"] },
+      { kind: "warning", text: "Byleave: the agent wants to run npm test", items: ["Review", "Allow once…", "Deny"] },
     ]);
     expect(api.approve).not.toHaveBeenCalled();
   });
 
   test("is allowed only in a dialog that says exactly what, with the digest that was shown", async () => {
     const { made, api } = ports();
-    answers.set("Byleave asks", "Allow…");
-    answers.set("allow this once", "Allow once");
+    answers.set("the agent wants to", "Allow once…");
+    answers.set("Allow this once", "Allow once");
     await askNatively(asked, made);
     expect(shown[1]).toEqual({
       kind: "warning",
-      text: "MEDIUM: allow this once?",
+      text: "Allow this once?",
       detail: "npm test\n\nRun npm test\\u{202e} exactly\n\n• npm test runs scripts.\n\nIt may use the network.",
       items: ["Deny", "Allow once"],
     });
@@ -72,8 +72,8 @@ describe("a question while the chat is hidden", () => {
 
   test("says how many identical calls its answer allows, and allows no more", async () => {
     const { made, api } = ports();
-    answers.set("Byleave asks", "Allow…");
-    answers.set("allow this once", "Allow once");
+    answers.set("the agent wants to", "Allow once…");
+    answers.set("Allow this once", "Allow once");
     await askNatively({ ...asked, calls: 2 }, made);
     expect(shown[1]?.detail).toContain("2 identical calls wait for this one answer.");
     expect(api.approve).toHaveBeenCalledWith("p", "a", { decision: "approved", digest: "d", calls: 2 });
@@ -81,16 +81,16 @@ describe("a question while the chat is hidden", () => {
 
   test("about files leads to the chat, where they are shown, and cannot be allowed by a dialog", async () => {
     const { made, openWaiting } = ports();
-    answers.set("Byleave asks", "Show");
+    answers.set("the agent wants to", "Review");
     await askNatively({ ...asked, inspected: true }, made);
-    expect(shown[0]?.items).toEqual(["Show", "Deny"]);
+    expect(shown[0]?.items).toEqual(["Review", "Deny"]);
     expect(openWaiting).toHaveBeenCalled();
   });
 
   test("HIGH takes a second step, whose first button does not run it", async () => {
     const { made, api } = ports();
-    answers.set("Byleave asks", "Allow…");
-    answers.set("allow this once", "Allow once");
+    answers.set("the agent wants to", "Allow once…");
+    answers.set("Allow this once", "Allow once");
     await askNatively({ ...asked, risk: "HIGH" }, made);
     expect(shown[0]?.kind).toBe("error");
     expect(shown[2]?.items).toEqual(["Do not run it", "Run it"]);
@@ -102,10 +102,10 @@ describe("a question while the chat is hidden", () => {
 
   test("a dialog that is left, or denies, allows nothing", async () => {
     const { made, api } = ports({ whole: async () => ({ approval_id: "a", text: "Run npm test" }) });
-    answers.set("Byleave asks", "Allow…");
+    answers.set("the agent wants to", "Allow once…");
     await askNatively({ ...asked, network: false }, made);
     expect(shown[1]?.detail).toBe("npm test\n\nRun npm test\n\n• npm test runs scripts.");
-    answers.set("allow this once", "Deny");
+    answers.set("Allow this once", "Deny");
     answers.set("The agent is told", "no thanks");
     await askNatively(asked, made);
     expect(api.approve).not.toHaveBeenCalled();
@@ -114,7 +114,7 @@ describe("a question while the chat is hidden", () => {
 
   test("too long for a dialog is shown in the chat instead", async () => {
     const { made, api, openWaiting } = ports({ whole: async () => ({ text: "x".repeat(5000) }) });
-    answers.set("Byleave asks", "Allow…");
+    answers.set("the agent wants to", "Allow once…");
     await askNatively(asked, made);
     expect(openWaiting).toHaveBeenCalled();
     expect(api.approve).not.toHaveBeenCalled();
@@ -123,14 +123,14 @@ describe("a question while the chat is hidden", () => {
   test("says of a command's time what it is measured in, and of nothing else", async () => {
     const text = "execute_command\ncommand: 'x'\nargs (1):\n  1: 'timeout: 1'\ntimeout: 1";
     const { made } = ports({ whole: async () => ({ approval_id: "a", text }) });
-    answers.set("Byleave asks", "Allow…");
+    answers.set("the agent wants to", "Allow once…");
     await askNatively({ ...asked, params: { command: "x", args: ["timeout: 1"], timeout: 1 } }, made);
     expect(shown.at(-1)?.detail).toContain("\n  1: 'timeout: 1'\ntimeout: 1 second\n");
   });
 
   test("is denied with a reason, without one, or not at all after Escape", async () => {
     const { made, api } = ports();
-    answers.set("Byleave asks", "Deny");
+    answers.set("the agent wants to", "Deny");
     await askNatively(asked, made);
     expect(api.reject).not.toHaveBeenCalled();
     answers.set("The agent is told", " ");
@@ -140,7 +140,7 @@ describe("a question while the chat is hidden", () => {
 
   test("that is over says so and sends nothing", async () => {
     const { made, api } = ports();
-    answers.set("Byleave asks", "Deny");
+    answers.set("the agent wants to", "Deny");
     await askNatively(asked, { ...made, stillWaits: () => false });
     expect(shown[1]?.text).toContain("This question is over");
     expect(api.reject).not.toHaveBeenCalled();
@@ -153,17 +153,17 @@ describe("a question while the chat is hidden", () => {
     [new Problem("The token's `sub` is odd.", 403, "make one with `byleave token`"), ODD],
   ])("what the server says against it is told whole, and leads to the chat", async (problem, text) => {
     const { made, openWaiting } = ports({ reject: async () => Promise.reject(problem) });
-    answers.set("Byleave asks", "Deny");
+    answers.set("the agent wants to", "Deny");
     answers.set("The agent is told", "x");
-    answers.set(text, "Show");
+    answers.set(text, "Review");
     await askNatively(asked, made);
-    expect(shown.at(-1)).toEqual({ kind: "warning", text: `Byleave: ${text}`, items: ["Show"] });
+    expect(shown.at(-1)).toEqual({ kind: "warning", text: `Byleave: ${text}`, items: ["Review"] });
     expect(openWaiting).toHaveBeenCalledTimes(1);
   });
 
   test("a fault of ours is not hidden", async () => {
     const { made } = ports({ reject: async () => Promise.reject(new TypeError("ours")) });
-    answers.set("Byleave asks", "Deny");
+    answers.set("the agent wants to", "Deny");
     answers.set("The agent is told", "x");
     await expect(askNatively(asked, made)).rejects.toThrow("ours");
   });
@@ -172,7 +172,7 @@ describe("a question while the chat is hidden", () => {
 describe("the difference of a write", () => {
   test("opens beside the chat when it is asked for", async () => {
     const { made, show, openWaiting } = ports();
-    answers.set("Byleave asks", "Show");
+    answers.set("the agent wants to", "Review");
     await askNatively(write, made);
     expect(openWaiting).toHaveBeenCalled();
     expect(show).toHaveBeenCalledWith(write, "a.md", "b", "x", true);
@@ -235,7 +235,7 @@ describe("an answer in the difference of a write", () => {
   test("asks a second time for HIGH, and what is not said then is not allowed", async () => {
     const { made, api } = ports();
     await answerInDiff({ ...write, risk: "HIGH" }, made, true);
-    expect(shown).toMatchObject([{ text: "High risk. Run it all the same?", items: ["Do not run it", "Run it"] }]);
+    expect(shown).toMatchObject([{ text: "High risk. Runs immediately.", items: ["Do not run it", "Run it"] }]);
     answers.set("High risk", "Do not run it");
     await answerInDiff({ ...write, risk: "HIGH" }, made, true);
     expect(api.approve).not.toHaveBeenCalled();

@@ -68,18 +68,18 @@ describe("a flood of questions", () => {
   test("opens one notification, and the next says how many wait when that one is done with", async () => {
     const { ask, openWaiting } = desk();
     for (let at = 0; at < 100; at++) ask(`q${at}`, at === 7 ? "HIGH" : "MEDIUM");
-    expect(texts()).toEqual(["Byleave asks (MEDIUM): npm q0"]);
+    expect(texts()).toEqual(["Byleave: the agent wants to run npm q0"]);
     toasts[0]?.answer();
     await until(() => expect(toasts).toHaveLength(2));
     expect(toasts[1]).toMatchObject({
       kind: "showErrorMessage",
-      text: "Byleave: 100 questions wait for your answer, 1 of them HIGH.",
+      text: "Byleave: 100 to review, 1 of them high risk.",
     });
-    toasts[1]?.answer("Show");
+    toasts[1]?.answer("Review");
     await until(() => expect(openWaiting).toHaveBeenCalledTimes(1));
     expect(toasts).toHaveLength(2);
     ask("late");
-    expect(texts().at(-1)).toBe("Byleave asks (MEDIUM): npm late (100 more wait)");
+    expect(texts().at(-1)).toBe("Byleave: the agent wants to run npm late · 100 more to review");
   });
 
   test("of two tells the second by itself, and without HIGH only warns", async () => {
@@ -87,12 +87,12 @@ describe("a flood of questions", () => {
     ask("a");
     ask("b");
     toasts[0]?.answer();
-    await until(() => expect(texts()[1]).toBe("Byleave asks (MEDIUM): npm b (1 more waits)"));
+    await until(() => expect(texts()[1]).toBe("Byleave: the agent wants to run npm b · 1 more to review"));
     ask("c");
     ask("d");
     toasts[1]?.answer();
     await until(() => expect(toasts[2]).toMatchObject({ kind: "showWarningMessage" }));
-    expect(texts()[2]).toBe("Byleave: 4 questions wait for your answer.");
+    expect(texts()[2]).toBe("Byleave: 4 to review.");
   });
 
   test("that come and go makes a new one only after a while", async () => {
@@ -103,7 +103,7 @@ describe("a flood of questions", () => {
     over("b");
     ask("c");
     expect(toasts).toHaveLength(1);
-    await until(() => expect(texts()[1]).toBe("Byleave asks (MEDIUM): npm c"));
+    await until(() => expect(texts()[1]).toBe("Byleave: the agent wants to run npm c"));
     over("c");
     ask("d");
     await until(() => expect(toasts).toHaveLength(3));

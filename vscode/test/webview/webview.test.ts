@@ -245,7 +245,7 @@ describe("the view", () => {
     made.badge(1);
     resolve();
     made.badge(2);
-    expect(webviewView.badge).toEqual({ value: 2, tooltip: "2 waiting" });
+    expect(webviewView.badge).toEqual({ value: 2, tooltip: "2 to review" });
     made.badge(0);
     expect(webviewView.badge).toBeUndefined();
     gone.fire();

@@ -4,7 +4,6 @@ Foreign text is escaped and marked row by row. What is too long for the screen i
 `details` has all of it. A call's words come from its parameters, never from what an agent says about it.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -21,7 +20,7 @@ from byleave.protocol.states import RiskLevel
 
 from .rules import rule_line
 from .screen import MARK, fitted, rows
-from .words import SHOWN_BY_NAME, call_words, counted, masked_parts, span, word
+from .words import SHOWN_BY_NAME, ago, call_words, counted, masked_parts, span, word
 
 RISK_STYLE = {RiskLevel.LOW: "green", RiskLevel.MEDIUM: "yellow", RiskLevel.HIGH: "bold red"}
 LEAST_LINES = 10
@@ -30,18 +29,6 @@ OTHER_ROWS = 12
 MOST_CHARACTERS = 400
 MISSING = "missing"
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
-_STOPS = r"; (?:one that appears|a change) before it (?:runs|is written) stops it\."
-_COMPARED = {
-    rf"There is no '.*' now{_STOPS}": "Cancelled if the file appears first.",
-    rf"The workspace has no (.*){_STOPS}": r"Cancelled if \1 appears first.",
-    rf"It (?:replaces|adds to) '.*' as it is now \((.*), sha256 \w+…\){_STOPS}": (
-        r"Compared with the file as it is now: \1. If it changes first, nothing is written."
-    ),
-    rf"It runs '(.*)' as it is now \((.*), sha256 \w+…\){_STOPS}(.*)": (
-        r"'\1' as it is now, \2. If it changes first, nothing runs.\3"
-    ),
-}
-"""The server's sentences on the files that an approval is bound to, and shorter ones."""
 NO_STYLES: Mapping[str, str] = {}
 
 
@@ -54,7 +41,7 @@ def question_lines(
     event: ApprovalRequested, change: WriteChange | None = None, *, most: int, unknown: str | None = None
 ) -> Iterator[Text]:
     """Yield a question without its answers. `unknown` is the reason there is no difference."""
-    yield from head_lines(event, change, with_content=False)
+    yield from head_lines(event, change)
     known = SHOWN_BY_NAME.get(event.tool_name, frozenset[str]())
     if shows_after(change):
         known |= {"content"}
@@ -66,7 +53,7 @@ def question_lines(
         yield from _first(unified(_lines(change.asked), _lines(change.change.after)), most, _STYLES)
         yield Text("  the file:", "dim")
     if change is not None:
-        yield from _change_lines(change.change, event.description, most)
+        yield from _change_lines(change.change, most)
         return
     if unknown is not None:
         yield from _named("difference", unknown, most)
@@ -74,34 +61,21 @@ def question_lines(
         if event.inspection.problem is not None:
             yield from _named("what it runs", f"cannot be known: {event.inspection.problem}", most)
         for file in event.inspection.files:
-            yield from _file_lines(file, most)
+            yield from _file_lines(file, event.timestamp, most)
 
 
-def head_lines(
-    event: ApprovalRequested, change: WriteChange | None = None, *, with_content: bool = True
-) -> Iterator[Text]:
-    """Yield headline, facts, reasons and notes. Without `with_content`, the content must be shown below."""
+def head_lines(event: ApprovalRequested, change: WriteChange | None = None) -> Iterator[Text]:
+    """Yield headline, facts, reasons and notes."""
     creates = _creates(event, change)
     yield Text(call_words(event.tool_name, event.tool_params, creates=creates), "bold")
     yield _facts(event, creates=creates)
-    reasons = [finding.reason for finding in event.findings]
-    for reason in reasons:
-        yield Text.assemble(("  why: ", "dim"), safe_text(reason))
-    first, *rest = event.description.split("\n")
-    notes = [first] if event.tool_name not in SHOWN_BY_NAME else []
-    below = "content" in event.tool_params and not with_content
-    notes += [line for line in rest if line not in reasons and not (below and line.startswith("Content: "))]
+    for finding in event.findings:
+        yield Text.assemble(("  why: ", "dim"), safe_text(finding.reason))
+    first, *notes = event.description.split("\n")
+    if event.tool_name not in SHOWN_BY_NAME:
+        notes.insert(0, first)
     for note in notes:
-        yield Text(quoted(_plainly(note)), "dim")
-
-
-def _plainly(note: str) -> str:
-    """Return what the server says of a compared file without its digest, which the details have."""
-    for pattern, words in _COMPARED.items():
-        found = re.fullmatch(pattern, note, re.DOTALL)
-        if found is not None:
-            return found.expand(words)
-    return note
+        yield Text(quoted(note), "yellow")
 
 
 def _creates(event: ApprovalRequested, change: WriteChange | None) -> bool:
@@ -112,7 +86,9 @@ def _creates(event: ApprovalRequested, change: WriteChange | None) -> bool:
 
 
 def _facts(event: ApprovalRequested, *, creates: bool) -> Text:
-    facts = ["network" if event.network else "no network"]
+    facts = ["uses the network"] if event.network else []
+    if event.tool_name == "execute_command" and not event.network:
+        facts.append("no network")  # only of a command is that news
     timeout = event.tool_params.get("timeout")
     if isinstance(timeout, int | float):
         facts.append(f"up to {span(timeout)}")
@@ -130,7 +106,7 @@ def _facts(event: ApprovalRequested, *, creates: bool) -> Text:
     if event.calls > 1:
         facts.append(f"{event.calls} identical calls")
     risk = event.risk_level
-    return Text.assemble("  ", (f"{risk.value.lower()} risk", RISK_STYLE[risk]), f" · {' · '.join(facts)}")
+    return Text.assemble("  ", (f"{risk.value.lower()} risk", RISK_STYLE[risk]), *(f" · {fact}" for fact in facts))
 
 
 def _named(name: str, text: str, most: int) -> Iterator[Text]:
@@ -156,20 +132,47 @@ def _short(line: str) -> str:
     return line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} [… v shows all of this line]"
 
 
-def _file_lines(file: SeenFile, most: int) -> Iterator[Text]:
+def _file_lines(file: SeenFile, now: str, most: int) -> Iterator[Text]:
     """Yield a file that the call runs or replaces; nothing for one that is not there."""
     if file.sha256 == MISSING:
         return
-    size = "" if file.size is None else f" ({counted(file.size, 'byte', 'bytes')})"
-    title = f"  {file.role.value}: {word(file.path)}{size}"
+    title = f"  {file.role.value}: {word(file.path)}{_looks(file, now)}"
     if not file.text:
         unseen = file.note or ("it is empty" if file.size == 0 else "its content is not shown here")
         yield Text(f"{title}: {safe_text(unseen)}")
         return
     yield Text(title)
-    yield from _first(_lines(file.text), most)
+    # A part of a file, such as the scripts of package.json, says nothing of where the file ends.
+    lines = (
+        _lines(file.text if file.text.endswith("\n") else f"{file.text}\n")
+        if file.role is SeenRole.RUNS
+        else _lines(file.text)
+    )
+    yield from _first(lines, most)
     if file.shortened and file.role is SeenRole.RUNS:
         yield Text("  (only its beginning is here: the whole file is on the machine)")
+
+
+def _looks(file: SeenFile, now: str) -> str:
+    """Return size and age of a file, as far as they are known."""
+    facts = [] if file.size is None else [counted(file.size, "byte", "bytes")]
+    if file.written_at is not None:
+        facts.append(f"written by the agent {ago(now, file.written_at)}")
+    elif file.modified_at is not None:
+        facts.append(f"changed {ago(now, file.modified_at)}")
+    return f" ({', '.join(facts)})" if facts else ""
+
+
+def _bound(event: ApprovalRequested) -> Iterator[Text]:
+    """Yield what becomes of the call if a file changes before it runs."""
+    for file in () if event.inspection is None else event.inspection.files:
+        name, runs = word(file.path), file.role is SeenRole.RUNS
+        nothing = "nothing runs" if runs else "nothing is written"
+        if file.sha256 == MISSING:
+            yield Text(f"  bound to: {name}, not there; if it appears first, {nothing}", "dim")
+        else:
+            looks = _looks(file, event.timestamp)
+            yield Text(f"  bound to: {name} as it is now{looks}; if it changes first, {nothing}", "dim")
 
 
 # Differences
@@ -184,8 +187,8 @@ def shows_after(change: WriteChange | None) -> bool:
     )
 
 
-def _change_lines(shown: ShownChange, said: str, most: int) -> Iterator[Text]:
-    if shown.note is not None and shown.note not in said:
+def _change_lines(shown: ShownChange, most: int) -> Iterator[Text]:
+    if shown.note is not None:
         yield Text.assemble(("  note: ", "dim"), safe_text(shown.note))
     if shown.after is None or (shown.before is None and shown.kind is not ChangeKind.CREATE):
         return
@@ -211,7 +214,7 @@ def _lines(text: str) -> list[str]:
 
 def detail_rows(event: ApprovalRequested, change: WriteChange | None, whole: str | None, width: int) -> list[Text]:
     """Return everything that is known of the call, nothing cut. `whole` is the server's text of it, if it gave one."""
-    lines = list(head_lines(event, change, with_content=False))
+    lines = [*head_lines(event, change), *_bound(event)]
     if change is not None:
         found = unified(_lines(change.change.before or ""), _lines(change.change.after or ""))
         lines += [Text("\n  difference:"), *(Text(f"{MARK}{line}", _STYLES.get(line[:1], "")) for line in found)]

@@ -10,7 +10,7 @@ from typing import Any, cast
 from byleave.gate import MASK_PREFIX
 from byleave.gate.text.render import quote
 from byleave.gate.text.secrets import cover_nothing
-from byleave.protocol.wire import JsonObject
+from byleave.protocol.wire import JsonObject, moment
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./~^\[\]{}-]+")
 SHOWN_BY_NAME = {
@@ -65,6 +65,15 @@ def span(seconds: float) -> str:
     """Format a time limit: `30 s`, `5 min`."""
     whole = round(seconds)
     return f"{whole // 60} min" if whole >= 60 and whole % 60 == 0 else f"{whole} s"
+
+
+def ago(now: str, then: str) -> str:
+    """Format how long ago a time was, in its largest fitting unit."""
+    seconds = max(0, round((moment(now) - moment(then)).total_seconds()))
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds // unit} {name} ago"
+    return f"{seconds // 86_400} days ago"
 
 
 def clock(seconds: float) -> str:

@@ -108,14 +108,20 @@ def quoted(text: str, limit: int = 120) -> str:
     return f"'{shown}'" if len(masked) <= limit else f"'{shown}…'"
 
 
-def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover: Cover = cover_key) -> str:
-    """Describe what a call would do, in one to a few lines, safe to print. `cover` is for the content of a write."""
+def call_lines(tool_name: str, params: JsonObject | None) -> list[str]:
+    """The call on the first line, then notes that a person must see before an answer; safe to print."""
     describer = _DESCRIBERS.get(tool_name)
     if describer is None or params is None:
         # The gate has already escaped such a name.
-        lines = [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
-    else:
-        lines = [describer(params), *_content(tool_name, params, verdict, cover), *_notes(tool_name, params)]
+        return [f"A call of '{safe_text(mask_text(tool_name, cover_inert))}' that cannot be read."]
+    return [describer(params), *_notes(tool_name, params)]
+
+
+def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover: Cover = cover_key) -> str:
+    """Describe a call with all reasons for its level, safe to print. `cover` is for the content of a write."""
+    lines = call_lines(tool_name, params)
+    if params is not None and tool_name in _DESCRIBERS:
+        lines[1:1] = _content(tool_name, params, verdict, cover)
     reasons = [finding.reason for finding in verdict.findings if finding.level is not VerdictLevel.LOW]
     lines += [safe_text(mask_text(reason, cover_inert)) for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:
@@ -155,23 +161,23 @@ def _content(tool_name: str, params: JsonObject, verdict: Verdict, cover: Cover)
 def _notes(tool_name: str, params: JsonObject) -> list[str]:
     """Notes on a call that a person should see whatever its level."""
     notes = [
-        f"Note: {quote(name)} mixes alphabets; it may not be what it looks like. One letter is {_letter(letter)}."
+        f"{quote(name)} mixes alphabets; it may not be what it looks like. One letter is {_letter(letter)}."
         for name in _names(params)
         if (letter := mixed_scripts(name)) is not None
     ]
     small = {name: value for name, value in params.items() if name != "content"}
     if MASK_PREFIX in str(masked_params(tool_name, small, cover_inert)) and MASK_PREFIX not in str(small):
         where = "; it would be sent outside" if tool_name == "search_web" else ""
-        notes.append(f"Note: what looks like a secret is masked here, the call holds the real one{where}.")
+        notes.append(f"What looks like a secret is masked here, the call holds the real one{where}.")
     content = params.get("content")
     if tool_name == "write_file" and isinstance(content, str):
         trick = deceptive_in(content.removeprefix("\ufeff"))
         if trick is not None:
-            notes.append(f"Note: the content holds characters that hide or reorder text, such as {escaped(trick)}.")
+            notes.append(f"The content holds characters that hide or reorder text, such as {escaped(trick)}.")
         if len(content) > MAX_SHOWN_CONTENT:
             hidden = len(content) - MAX_SHOWN_CONTENT
             notes.append(
-                f"Note: the content is long; {hidden} characters in its middle are not shown. "
+                f"The content is long; {hidden} characters in its middle are not shown. "
                 "See all of it before you allow it."
             )
     return notes
@@ -335,8 +341,7 @@ def write_change(write: Write) -> ShownChange:
 def _before(write: Write, notes: list[str]) -> str | None:
     seen = write.seen
     if seen is None:
-        notes.append(NOT_LOOKED)
-        return None
+        return None  # the question says so
     if seen.sha256 == MISSING or seen.size == 0:
         return ""
     if write.text is None:
@@ -353,6 +358,8 @@ def _after(write: Write, before: str | None, notes: list[str]) -> str | None:
     if before is None:
         notes.append("The whole file as it would be cannot be shown; what would be added is shown apart.")
         return None
+    if before and not before.endswith("\n") and write.content:
+        notes.append("The file does not end with a newline: what is added continues its last line.")
     return _masked_text(before + write.content, write.cover, notes)
 
 

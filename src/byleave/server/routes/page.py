@@ -35,6 +35,7 @@ ANEW = "no-cache"
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 PAGE = Path(__file__).parents[1] / "page"
 INDEX = "index.html"
+SERVICE_WORKER = "sw.js"
 SMALLEST_COMPRESSED = 256
 """Below this compression gains nothing."""
 
@@ -171,6 +172,8 @@ async def _sent(request: Request, file: PageFile) -> Response:
         "cache-control": FOREVER if file.never_changes else ANEW,
         "etag": file.tag,
         "vary": "Accept-Encoding",
+        # It shows notifications of the whole page, which is not below its own path.
+        **({"service-worker-allowed": "/"} if file.name == SERVICE_WORKER else {}),
     }
     if file.tag in _tags(request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)

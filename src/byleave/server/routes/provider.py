@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.sign_in import SignInFinishBody, SignInFinished, SignInWays
 from byleave.server.auth.provider import IdentityProvider
-from byleave.server.auth.sign_ins import SESSION_SECONDS
 from byleave.server.auth.tokens import PAGE_SCOPES, new_key
 from byleave.server.dependencies import Parts, StrictRoute, from_our_form, from_our_page
 from byleave.server.errors import Unavailable
@@ -162,7 +161,7 @@ async def finish(parts: Parts, request: Request, body: SignInFinishBody, respons
         log.warning("a person without a role signed in", user=user)
         raise
     key = new_key()
-    set_cookie(parts, request, response, user, SESSION_SECONDS, key)
+    set_cookie(parts, request, response, user, round(parts.settings.sign_in_hours * 3600), key)
     log.info("signed in by the identity provider", user=user)
     response.headers["cache-control"] = "no-store"
     return SignInFinished(key=key, user_id=user)

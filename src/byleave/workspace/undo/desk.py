@@ -429,21 +429,21 @@ def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownC
     if not holds_texts(step):
         return outlined
     if secret_name(step.path):
-        return _noted(outlined, SECRET)
+        return _unshown(outlined, SECRET)
     whose = rules.denying(step.path, "read_file")
     if whose is not None:
-        return _noted(outlined, _NOT_READ.format(whose))
+        return _unshown(outlined, _NOT_READ.format(whose))
     if room <= 0:
-        return _noted(outlined, _TOO_MUCH)
+        return _unshown(outlined, _TOO_MUCH)
     texts = texts_of(history, step, MAX_SHOWN_TEXT)
     masked = None if texts is None else [None if text is None else mask_text(text, cover_key) for text in texts]
     if masked is None or any(len(text or "") > 2 * MAX_SHOWN_TEXT for text in masked):
-        return _noted(outlined, NO_TEXT)
+        return _unshown(outlined, NO_TEXT)
     before, after = masked
     if len(before or "") + len(after or "") > room:
-        return _noted(outlined, _TOO_MUCH)
+        return _unshown(outlined, _TOO_MUCH)
     if before == after:
-        outlined = _noted(outlined, _MASKED)
+        outlined = _unshown(outlined, _MASKED)
     return outlined.model_copy(update={"before": before, "after": after})
 
 
@@ -503,9 +503,8 @@ def _thing(state: State) -> str:
     return "a file" if state.kind == "file" else "a directory" if state.kind == "directory" else "something else"
 
 
-def _noted(change: ShownChange, note: str) -> ShownChange:
-    said = note if change.note is None else f"{change.note}; {note}"
-    return change.model_copy(update={"note": _told_words(said)})
+def _unshown(change: ShownChange, why: str) -> ShownChange:
+    return change.model_copy(update={"unshown": _told_words(why)})
 
 
 def _notes(plan: Plan) -> list[str]:

@@ -21,7 +21,8 @@ ELSEWHERE = r"^/mcp|/chat/stream|/tools/\{tool_id\}/stream"
 
 @pytest.mark.timeout(SECONDS * 2 + 120)
 async def test_schemathesis_finds_nothing(start_server: StartServer, tmp_path: Path) -> None:
-    server = await start_server(user_requests_per_second=0)
+    # Without a machine, calls are answered before the requests time out.
+    server = await start_server(user_requests_per_second=0, client_wait_seconds=1)
     person = server.user()
     await person.project()
     arguments = [
@@ -38,4 +39,4 @@ async def test_schemathesis_finds_nothing(start_server: StartServer, tmp_path: P
         cwd=tmp_path,
     )
     told, _ = await process.communicate()
-    assert process.returncode == 0, told.decode()[-6000:]
+    assert process.returncode == 0, told.decode()

@@ -1,6 +1,7 @@
 """The schema document says of every word what the models say."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -28,6 +29,12 @@ def test_word_refuses_unknown_fields_and_its_fields_have_no_titles(name: str) ->
     definition = DEFINITIONS[name]
     assert definition["additionalProperties"] is False
     assert all("title" not in field for field in definition["properties"].values())
+
+
+@pytest.mark.parametrize("name", ["byleave.schema.json", "openapi.json"])
+def test_bounds_are_written_as_json_schema_has_them(name: str) -> None:
+    text = (Path(__file__).resolve().parents[2] / "schema" / name).read_text(encoding="utf-8")
+    assert not re.findall(r'"(?:ge|gt|le|lt|multiple_of)":.*', text), "pydantic's words, which nobody else reads"
 
 
 def test_what_is_sent_has_every_field_and_what_is_received_may_leave_out_defaults() -> None:

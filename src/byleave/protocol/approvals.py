@@ -14,7 +14,7 @@ from .changes import MAX_SHOWN_TEXT
 from .grants import GrantTerms, Suggestion
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .verdicts import Finding
-from .wire import Digest, JsonObject, Timestamp, Whole, WireModel, canonical_json
+from .wire import Count, Digest, JsonObject, Timestamp, Whole, WireModel, canonical_json
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
@@ -41,7 +41,7 @@ class SeenFile(WireModel):
     """Workspace-relative."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
-    size: Whole | None = Field(default=None, ge=0)
+    size: Count | None = None
     modified_at: Timestamp | None = None
     written_at: Timestamp | None = None
     """Time at which an agent last wrote it; set by the server, whatever a client sends."""

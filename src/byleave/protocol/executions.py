@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 
 from .approvals import Decision, Edit
 from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, ResponseStatus, RiskLevel
-from .wire import Identifier, JsonObject, Timestamp, Whole, WireModel
+from .wire import Count, Identifier, JsonObject, Timestamp, Whole, WireModel
 
 MAX_ERROR_CHARACTERS = 1000
 MAX_BATCH = 64
@@ -110,7 +110,7 @@ class CompletedReport(WireModel):
 
     status: Literal["completed"]
     result: JsonObject
-    duration_ms: Whole | None = Field(default=None, ge=0)
+    duration_ms: Count | None = None
     timestamp: Timestamp | None = None
 
 
@@ -122,7 +122,7 @@ class FailedReport(WireModel):
     error_type: ErrorType | None = None
     result: JsonObject | None = None
     """Partial result, such as the output of a command that timed out."""
-    duration_ms: Whole | None = Field(default=None, ge=0)
+    duration_ms: Count | None = None
     timestamp: Timestamp | None = None
 
 

@@ -8,10 +8,10 @@ source code with an extension that the rule names. Nothing here decides that.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StrictBool, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
-from .wire import Digest, Timestamp, Whole, WireModel
+from .wire import WHOLE, Digest, Timestamp, WireModel
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 
@@ -100,9 +100,9 @@ class GrantTerms(WireModel):
 
     rule: GrantRule | None = None
     """The rule as shown or edited, for scopes `class` and `project`."""
-    expires_in_seconds: Whole | None = Field(default=None, ge=1, le=LONGEST_PROJECT_SECONDS)
+    expires_in_seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST_PROJECT_SECONDS), WHOLE] | None = None
     """At most a day; with the scope `project`, 30 days."""
-    max_uses: Whole | None = Field(default=None, ge=1, le=10_000)
+    max_uses: Annotated[StrictInt, Field(ge=1, le=10_000), WHOLE] | None = None
     warned: StrictBool = False
     """True if the warning was shown and accepted, for scope `session`."""
 

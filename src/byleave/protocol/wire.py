@@ -38,8 +38,11 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[StrictInt, BeforeValidator(_whole)]
+WHOLE = BeforeValidator(_whole)
+"""Comes last in a type: bounds that come after it are checked, but are not in the schema."""
+Whole = Annotated[StrictInt, WHOLE]
 """An integer, as JSON Schema has it: `7.0` is one, `"7"` and `true` are none."""
+Count = Annotated[StrictInt, Field(ge=0), WHOLE]
 
 
 class WireModel(BaseModel):

@@ -20,7 +20,7 @@ from byleave.protocol.changes import (
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import Principal
-from byleave.server.dependencies import Allow, Executor, Parts, Person, Project, StrictRoute, takes
+from byleave.server.dependencies import IDENTIFIER_SCHEMA, Allow, Executor, Parts, Person, Project, StrictRoute, takes
 from byleave.server.errors import TooLarge, WrongForm
 from byleave.server.problems import problems
 from byleave.server.services import Services
@@ -98,7 +98,11 @@ async def post_session_undo_report(
     request: Request,
     client: Annotated[
         str,
-        Header(alias="Byleave-Client", description="Which client reports; only the one that executed the calls may."),
+        Header(
+            alias="Byleave-Client",
+            description="Which client reports; only the one that executed the calls may.",
+            json_schema_extra=IDENTIFIER_SCHEMA,
+        ),
     ],
 ) -> Response:
     """The answer of the client that was asked (`session.undo_request`). Each call it undid is recorded once; repeats

@@ -29,8 +29,11 @@ PYTEST = PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 \
 BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
+# What runs other projects' software against ours.
+COMPAT := tests/compat tests/adapters tests/deploy/test_proxies.py tests/deploy/test_sign_in_behind_proxies.py \
+	tests/server/auth/test_identity_provider.py tests/ui/test_sign_in_by_provider.py
 
-.PHONY: help setup ui release docs vsix sdk-js up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode test-sdk-js units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
+.PHONY: help setup ui release docs vsix sdk-js up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode test-sdk-js test-compat units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,7 +126,7 @@ units-ui: ui/node_modules/.ready
 units-vscode: vscode/node_modules/.ready tools
 	@$(NODE); cd vscode && npx --no-install vitest run --coverage --silent
 
-tools: ui vsix tests/provider/node_modules/.ready
+tools: ui vsix tests/compat/node_modules/.ready
 	@scripts/setup-tests
 	@scripts/setup-vscode-host
 
@@ -136,6 +139,11 @@ test-vscode: setup units-vscode ## the extension only: its units, and the packed
 
 test-sdk-js: sdk-js/node_modules/.ready ## the SDK for JavaScript only: with both libraries, on a real server
 	@$(NODE); cd sdk-js && npx --no-install vitest run --coverage --silent
+
+# All of it runs in `make test` too, in its short form and without the Inspector, which is as large as the rest.
+test-compat: setup ui test-sdk-js tests/compat/node_modules/.ready tests/compat/inspector/node_modules/.ready ## other projects' software against ours: protocols, frameworks, proxies; Schemathesis for MINUTES
+	@scripts/setup-tests
+	@COMPAT_SECONDS=$$((60 * $(MINUTES))) $(PYTEST) $(COMPAT) -n $(BROWSER_WORKERS) --dist worksteal -rs
 
 check: setup ## linters, types, import layers, lock file and generated files
 	@$(MAKE) --no-print-directory -j 2 check-types check-lint check-web
@@ -216,5 +224,5 @@ bench-asking: setup ## how often a person would be asked, over what real agents 
 	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
-	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules sdk-js/node_modules sdk-js/dist sdk-js/coverage src/byleave/server/page vscode/dist vscode/engine site .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules sdk-js/node_modules sdk-js/dist sdk-js/coverage tests/compat/node_modules tests/compat/inspector/node_modules src/byleave/server/page vscode/dist vscode/engine site .coverage .coverage.* htmlcov dist build
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

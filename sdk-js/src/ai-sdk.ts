@@ -55,7 +55,7 @@ function toolOf(machine: Machine, name: ToolName, scope: string | undefined) {
       const key = await callKey(scope, toolCallId, toolName, input);
       const response = await machine.execute(toolName, input, { key, signal: abortSignal });
       if (response.status !== "completed") throw new Error(textOf(response));
-      return response.result ?? {};
+      return { ...(response.edited && { changed_by_user: response.edited }), ...response.result };
     },
     toModelOutput({ output }) {
       return { type: "text", value: textOf({ status: "completed", result: output } as ToolResponse) };

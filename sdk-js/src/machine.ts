@@ -8,7 +8,6 @@ import { Connection, type ConnectionOptions, environment, sleep } from "./connec
 import { ByleaveError, CallerError, ConflictError, errorOf, NotFound } from "./errors.js";
 import type {
   AgentMode,
-  ErrorType,
   ExecuteCommandResult,
   Execution,
   ListDirectoryResult,
@@ -190,7 +189,15 @@ export function hasEnded(response: ToolResponse): boolean {
 function responseOf(execution: Execution): ToolResponse {
   const { tool_id, tool_name, result, error, approval_id, error_type } = execution;
   const status = execution.status === "approved" || execution.status === "executing" ? "pending" : execution.status;
-  return { tool_id, tool_name, status, result, error, approval_id, error_type: error_type as ErrorType, hint: null };
+  return { tool_id, tool_name, status, result, error, approval_id, error_type, hint: null, edited: editOf(execution) };
+}
+
+/** What the user changed in a call, for the agent. */
+function editOf({ tool_name, tool_params, edit }: Execution): string | null {
+  if (!edit) return null;
+  const begins = "The user changed this call before deciding on it.";
+  if (tool_name === "write_file") return `${begins} Their content differs from yours. Read the file to see it.`;
+  return `${begins} Instead of: ${JSON.stringify(edit.asked)}. As changed: ${JSON.stringify(tool_params)}.`;
 }
 
 function isJson(value: object): boolean {

@@ -27,10 +27,13 @@ export function namesOf(tools: readonly ToolName[] | undefined): ToolName[] {
 
 /** The text of an ended call: its result as JSON, shortened if it is long, or why it did not complete. */
 export function textOf(response: ToolResponse): string {
-  if (response.status === "completed") return resultText(response.result ?? {});
+  if (response.status === "completed") {
+    return resultText({ ...(response.edited && { changed_by_user: response.edited }), ...response.result });
+  }
   const hint = hintOf(response);
   const lines = [response.error ?? `The call ended as ${response.status}.`];
   if (hint) lines.push(`hint: ${hint}`);
+  if (response.edited) lines.push(response.edited);
   if (response.result && Object.keys(response.result).length) lines.push(resultText(response.result));
   return lines.join("\n");
 }

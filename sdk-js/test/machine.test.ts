@@ -220,3 +220,14 @@ test("the caller's trace is sent", async () => {
   await traced.readFile("README.md");
   expect(server.requests[0]?.headers.traceparent).toBe(traceparent);
 });
+
+test.for([
+  ["write_file", "Their content differs from yours"],
+  ["execute_command", 'As changed: {"path":"b.txt"}'],
+] as const)("what the user changed in a call of %s is told", async ([tool_name, told]) => {
+  const edit = { edited_by: "person:alice", asked: { path: "a.txt" } };
+  const execution = { tool_id: "exec_1", tool_name, tool_params: { path: "b.txt" }, status: "completed", edit };
+  await using server = await answering(200, JSON.stringify(execution));
+  const changed = await new byleave.Machine({ serverUrl: server.url, token, projectId }).wait("exec_1");
+  expect(changed.edited).toContain(told);
+});

@@ -31,8 +31,7 @@ test("what the documents show compiles", () => {
     writeFileSync(join(directory, `shown${index}.ts`), `${block[1]}\nexport {};\n`);
   });
   // What they take for granted.
-  const machine =
-    'import { Machine } from "byleave";\nexport const machine = new Machine();\n';
+  const machine = 'import { Machine } from "byleave";\nexport const machine = new Machine();\n';
   writeFileSync(join(directory, "machine.ts"), machine);
   const paths = Object.fromEntries(
     Object.entries<Record<string, string>>(about.exports).map(([path, { default: module }]) => [

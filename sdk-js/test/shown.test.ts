@@ -11,6 +11,7 @@ const base = {
   error: null,
   error_type: null,
   hint: null,
+  edited: null,
 };
 const response = (fields: Partial<ToolResponse>): ToolResponse => ({
   ...base,
@@ -38,6 +39,10 @@ test("a failure says why, what to do, and what there was of a result", () => {
   const text = textOf(response({ error: "It ran too long.", hint: "do less", result: { stdout: "half" } }));
   expect(text).toBe('It ran too long.\nhint: do less\n{"stdout":"half"}');
   expect(textOf(response({}))).toBe("The call ended as failed.");
+  expect(textOf(response({ edited: "The user changed it." }))).toContain("The user changed it.");
+  expect(textOf(response({ status: "completed", edited: "Changed.", result: { size: 1 } }))).toBe(
+    '{"changed_by_user":"Changed.","size":1}',
+  );
   expect(textOf(response({ error_type: "no_client", error: "No machine." }))).toContain("hint: no machine of the user");
 });
 

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NEEDED = ("bwrap", "prlimit", "rg", "git", "sh")
-ADAPTERS = {path.stem for path in (ROOT / "src/byleave/adapters").glob("[a-z]*.py")} - {"calls"}
+ADAPTERS = {path.stem for path in (ROOT / "src/byleave/adapters").glob("[a-z]*.py")} - {"calls", "versions"}
 
 
 def _build(source: Path, into: Path, kind: str) -> Path:

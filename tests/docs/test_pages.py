@@ -58,7 +58,7 @@ NOT_RUN = {
     "sends to a service of yours; tests/cli/test_notify_command.py sends to one": 1,
     "a program in Node; sdk-js/test runs what it shows": 1,
     "needs a command that waits; tests/ui/test_editing.py changes some": 1,
-    "a provider of yours; tests/ui/test_signing_in_elsewhere.py signs in with one": 1,
+    "a provider of yours; tests/ui/test_sign_in_by_provider.py signs in with one": 1,
     "sends to a collector of yours; tests/telemetry send to one": 1,
     "for a page of yours; tests/ui/test_other_pages.py shows one": 1,
     "values of yours, in the environment of a service": 1,

@@ -112,7 +112,7 @@ units-ui: ui/node_modules/.ready
 units-vscode: vscode/node_modules/.ready tools
 	@$(NODE); cd vscode && npx --no-install vitest run --coverage --silent
 
-tools: ui vsix
+tools: ui vsix tests/provider/node_modules/.ready
 	@scripts/setup-tests
 	@scripts/setup-vscode-host
 

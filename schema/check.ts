@@ -33,6 +33,8 @@ export function headline(event: FeedEvent): string {
       return `${event.client_id} looks at ${event.tool_id}`;
     case "tool.undo_request":
       return `${event.client_id} undoes ${event.tool_id}: ${event.plan ?? "plan"}`;
+    case "session.undo_request":
+      return `${event.client_id} undoes ${event.tool_ids.length} calls: ${event.plan ?? "plan"}`;
     case "tool.undone":
       return `${event.tool_id} undone by ${event.undone_by}, ${event.files} files`;
     case "project.machines":
@@ -47,6 +49,8 @@ export function headline(event: FeedEvent): string {
       return `${event.run_id} ${event.state}`;
     case "chat.usage":
       return `${event.requests} requests, ${event.input_tokens} + ${event.output_tokens} tokens`;
+    case "chat.session":
+      return event.deleted ? `${event.session_id} deleted` : event.title;
     case "chat.error":
       return `${event.message} ${event.hint ?? ""}`;
     default:

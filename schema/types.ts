@@ -23,7 +23,7 @@ export type ApprovalStatus = "pending" | "approved" | "rejected" | "timeout" | "
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope = "once" | "class" | "session";
+export type ApprovalScope = "once" | "class" | "session" | "project";
 /**
  * Possible harm of a call. Ordered: `max()` of several is the strictest.
  */
@@ -39,7 +39,7 @@ export type SeenRole = "runs" | "replaces";
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope1 = "once" | "class" | "session";
+export type ApprovalScope1 = "once" | "class" | "session" | "project";
 /**
  * Effect on a path.
  */
@@ -71,7 +71,7 @@ export type ErrorType =
 /**
  * Reach of an answer (G8).
  */
-export type ApprovalScope2 = "once" | "class" | "session";
+export type ApprovalScope2 = "once" | "class" | "session" | "project";
 /**
  * Permission carried by a token. An `agent` token never approves, whatever other scopes it has.
  */
@@ -86,6 +86,7 @@ export type FeedEvent =
   | ApprovalDecided
   | InspectionRequested
   | UndoRequested
+  | SessionUndoRequested
   | ToolUndone
   | MachinesChanged
   | FeedGap
@@ -101,6 +102,7 @@ export type FeedEvent =
   | ChatText
   | RunChanged
   | RunUsage
+  | SessionChanged
   | ChatError;
 export type GrantStatus = "active" | "revoked" | "expired" | "used_up";
 /**
@@ -128,6 +130,10 @@ export interface AgentInfo {
   name: string;
   description: string;
   model: string;
+  /**
+   * Models a message may choose, the usual one first.
+   */
+  models: string[];
   mode: AgentMode;
   widest_mode: AgentMode1;
   tools: string[];
@@ -187,8 +193,9 @@ export interface ApprovalRequest {
    */
   network: boolean;
   /**
-   * The call on the first line; each further line is a note to be shown before an answer. Made from the stored
-   * parameters, safe to print. Reasons are in `findings`, files in `inspection`.
+   * The call on the first line; each further line is a note to be shown before an answer. The second tells of the
+   * `edit`, if there was one. Made from the stored parameters, safe to print. Reasons are in `findings`, files in
+   * `inspection`.
    */
   description: string;
   /**
@@ -199,6 +206,10 @@ export interface ApprovalRequest {
    * Rules that could be saved with a yes; none for a call that no rule may cover.
    */
   suggestions: Suggestion[];
+  /**
+   * Set if a person changed the call: everything else here is about the changed one.
+   */
+  edit: Edit | null;
   status: ApprovalStatus;
   timeout_seconds: number;
   /**
@@ -420,6 +431,21 @@ export interface GrantRule {
     [k: string]: string;
   };
 }
+/**
+ * A person's change of a call before they allowed it.
+ */
+export interface Edit {
+  /**
+   * `person:alice`.
+   */
+  edited_by: string;
+  /**
+   * Parameters as the agent asked for them, masked and shortened like those beside which they stand.
+   */
+  asked: {
+    [k: string]: unknown;
+  };
+}
 export interface ApprovalRequested {
   /**
    * ISO 8601, UTC, milliseconds
@@ -446,6 +472,10 @@ export interface ApprovalRequested {
   agent_id: string | null;
   inspection: Inspection | null;
   suggestions: Suggestion[];
+  /**
+   * Set if a person changed the call: everything else here is about the changed one.
+   */
+  edit: Edit | null;
   /**
    * Calls that wait for the answer. Sent again, with the new call's `tool_id`, when an identical call joins.
    */
@@ -475,9 +505,12 @@ export interface ApproveBody {
  */
 export interface GrantTerms {
   /**
-   * The rule as shown or edited, for scope `class`.
+   * The rule as shown or edited, for scopes `class` and `project`.
    */
   rule?: GrantRule | null;
+  /**
+   * At most a day; with the scope `project`, 30 days.
+   */
   expires_in_seconds?: number | null;
   max_uses?: number | null;
   /**
@@ -557,6 +590,14 @@ export interface Begun {
 export interface CallRef {
   tool_id: string;
 }
+/**
+ * A call that was undone together with others.
+ */
+export interface CallUndo {
+  tool_id: string;
+  undo_id: string;
+  files: number;
+}
 export interface Cancelled {
   success: boolean;
   message: string;
@@ -584,6 +625,17 @@ export interface ChangedFile {
    * Its undo began and did not end.
    */
   interrupted: boolean;
+}
+/**
+ * A file that calls of a conversation changed, as the record tells.
+ */
+export interface ChangedPath {
+  path: string;
+  change: "created" | "changed" | "deleted";
+  /**
+   * Calls that changed it, oldest first.
+   */
+  tool_ids: string[];
 }
 export interface ChatError {
   /**
@@ -838,6 +890,65 @@ export interface DirectoryEntry {
   modified: string;
 }
 /**
+ * The changed call was judged and is asked about anew; nothing has run.
+ */
+export interface EditAnswer {
+  /**
+   * The new question; null while the machine still looks, or if nobody can be asked.
+   */
+  approval_id: string | null;
+  tool_ids: string[];
+  message: string;
+}
+/**
+ * A person's change of a waiting call. The tool and whatever is left out stay as they are.
+ */
+export interface EditBody {
+  /**
+   * Digest of the question that was shown.
+   */
+  digest: string;
+  /**
+   * Number of waiting calls that was shown: if more wait now, nothing is changed.
+   */
+  calls?: number;
+  /**
+   * For write_file: all of the new content.
+   */
+  content?: string | null;
+  /**
+   * For execute_command: the command line, as typed. It is split into words; there is no shell.
+   */
+  line?: string | null;
+  /**
+   * For execute_command, in seconds.
+   */
+  timeout?: number | null;
+  /**
+   * For search_web.
+   */
+  query?: string | null;
+}
+/**
+ * The parts of a waiting call that a person may change, as they are. Null: not a part of this call, or masked.
+ */
+export interface EditableCall {
+  approval_id: string;
+  digest: string;
+  tool_name: string;
+  content: string | null;
+  /**
+   * Command line; one that cannot be misread is parsed into the same words again.
+   */
+  line: string | null;
+  timeout: number | null;
+  query: string | null;
+  /**
+   * True if something in it is masked for people: then it is only given with `reveal`.
+   */
+  masked: boolean;
+}
+/**
  * Code of a one-time link, to be exchanged for a token.
  */
 export interface ExchangeBody {
@@ -984,6 +1095,10 @@ export interface Execution {
    * the question is open.
    */
   decision: Decision | null;
+  /**
+   * Set if a person changed the call before allowing it.
+   */
+  edit: Edit | null;
   status: ExecutionStatus;
   error: string | null;
   error_type: ErrorType | null;
@@ -1176,6 +1291,42 @@ export interface UndoRequested {
   };
 }
 /**
+ * Asks a client to preview or carry out the undo of all its calls of a conversation.
+ */
+export interface SessionUndoRequested {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "session.undo_request";
+  request_id: string;
+  /**
+   * The oldest of the calls.
+   */
+  tool_id: string;
+  /**
+   * Newest first.
+   */
+  tool_ids: string[];
+  client_id: string;
+  session_id: string;
+  /**
+   * Plan to carry out; null for a preview.
+   */
+  plan: string | null;
+  partial: boolean;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  deadline: string;
+  /**
+   * Paths denied by the server's rules, by tool; the machine adds its owner's.
+   */
+  keep_off: {
+    [k: string]: string[];
+  };
+}
+/**
  * The file changes of a call were undone.
  */
 export interface ToolUndone {
@@ -1254,7 +1405,14 @@ export interface Grant {
   id: string;
   user_id: string;
   project_id: string;
+  /**
+   * The session in which it was given. With the scope `project` it holds in all of them.
+   */
   session_id: string;
+  /**
+   * The agent it was given to, and holds for; null for the chat's own.
+   */
+  agent_id: string | null;
   scope: ApprovalScope;
   /**
    * None covers everything in the session.
@@ -1381,6 +1539,26 @@ export interface RunUsage {
   requests: number;
   input_tokens: number;
   output_tokens: number;
+  /**
+   * US dollars at the providers' list prices, as a decimal number; null if the price is not known.
+   */
+  cost_usd: string | null;
+}
+/**
+ * A person renamed or deleted a conversation.
+ */
+export interface SessionChanged {
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  timestamp: string;
+  kind: "chat.session";
+  session_id: string;
+  /**
+   * Empty if it was deleted.
+   */
+  title: string;
+  deleted: boolean;
 }
 /**
  * An event of a stream.
@@ -1403,6 +1581,46 @@ export interface FeedRef {
 export interface FileBefore {
   tool_id: string;
   path: string;
+}
+export interface FileOffers {
+  /**
+   * The most fitting first.
+   */
+  files: OfferedFile[];
+  /**
+   * False if there are more than were looked through, or than are listed.
+   */
+  complete: boolean;
+}
+/**
+ * A file or directory that a message could name.
+ */
+export interface OfferedFile {
+  path: string;
+  type: "file" | "directory";
+}
+/**
+ * A conversation that a search found.
+ */
+export interface FoundSession {
+  session: Session;
+  /**
+   * Number of its messages that hold the text; 0 if only the title does.
+   */
+  messages: number;
+  /**
+   * Part of the newest of them.
+   */
+  excerpt: string | null;
+}
+export interface Session {
+  session_id: string;
+  project_id: string;
+  title: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
 }
 export interface GrantList {
   grants: Grant[];
@@ -1552,6 +1770,10 @@ export interface MessageBody {
    */
   agent?: string | null;
   /**
+   * One of the agent's `models`; defaults to that of its run before in the conversation, else to the first.
+   */
+  model?: string | null;
+  /**
    * Idempotency key of the sender. A repeated message gets the first answer and is neither stored nor worked on
    * twice; another message with the same key is a conflict.
    */
@@ -1573,6 +1795,66 @@ export interface MessageList {
  */
 export interface Nothing {}
 /**
+ * Whether one way took a notice.
+ */
+export interface NoticeOutcome {
+  /**
+   * The device's name, or `webhook`.
+   */
+  to: string;
+  delivered: boolean;
+  /**
+   * Why it did not; null if it did.
+   */
+  detail: string | null;
+}
+/**
+ * What became of a test.
+ */
+export interface NoticeTest {
+  outcomes: NoticeOutcome[];
+}
+/**
+ * How a user is notified of questions that wait.
+ */
+export interface Notifications {
+  /**
+   * A question waits so long for an answer first.
+   */
+  after_seconds: number;
+  /**
+   * True if the operator set BYLEAVE_NOTIFY_URL.
+   */
+  webhook: boolean;
+  /**
+   * The key that a browser subscribes with (`applicationServerKey`).
+   */
+  push_key: string;
+  devices: PushDevice[];
+}
+/**
+ * A browser that is notified. Its address at the push service is told to nobody.
+ */
+export interface PushDevice {
+  id: string;
+  /**
+   * Browser and system, such as `Chrome on Android`.
+   */
+  name: string;
+  /**
+   * Host of its push service.
+   */
+  service: string;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
+  /**
+   * Last message that the push service took.
+   */
+  sent_at: string | null;
+}
+/**
  * Open an event stream. Its frames follow as notifications, under a number the editor chose.
  */
 export interface OpenFeed {
@@ -1590,6 +1872,17 @@ export interface OutputChunk {
    * Counts up from 0 for each execution; a repeated number is dropped.
    */
   sequence: number;
+}
+/**
+ * A one-time link that signs another device in, as an address it can open and as a QR code of that.
+ */
+export interface PhoneLink {
+  url: string;
+  /**
+   * Rows of the QR code from the top, `1` for dark and `0` for light, without the light border.
+   */
+  qr: string[];
+  expires_in_seconds: number;
 }
 /**
  * A client's declaration of its machine's rules.
@@ -1699,6 +1992,14 @@ export interface ProofBody {
   challenge: string;
 }
 /**
+ * A browser's push subscription, as the browser gave it.
+ */
+export interface PushDeviceBody {
+  endpoint: string;
+  p256dh: string;
+  auth: string;
+}
+/**
  * Calls in a client's queue: signalled, but not begun.
  */
 export interface QueueReport {
@@ -1706,6 +2007,22 @@ export interface QueueReport {
    * @maxItems 1000
    */
   tool_ids: string[];
+}
+/**
+ * A command of a conversation that could have changed something.
+ */
+export interface RanCommand {
+  tool_id: string;
+  line: string;
+  status: ExecutionStatus;
+  /**
+   * None if it did not end by itself.
+   */
+  exit_code: number | null;
+  /**
+   * ISO 8601, UTC, milliseconds
+   */
+  created_at: string;
 }
 /**
  * Result of the tool: always with `success`, and with `error` on failure.
@@ -1815,6 +2132,10 @@ export interface Run {
   agent: string;
   state: RunState;
   mode: AgentMode2;
+  /**
+   * Model that was chosen for it; null for the agent's usual one.
+   */
+  model: string | null;
   /**
    * Why it failed; null if it did not, or a person stopped it.
    */
@@ -1953,18 +2274,149 @@ export interface ServerRequest {
     [k: string]: unknown;
   } | null;
 }
-export interface Session {
+/**
+ * What the calls of a conversation changed.
+ */
+export interface SessionChanges {
   session_id: string;
-  project_id: string;
-  title: string;
+  /**
+   * By path. A file that a call made and a later one deleted is left out.
+   */
+  files: ChangedPath[];
+  /**
+   * Larger than `files` if there are too many to list, or a command changed more than its record names.
+   */
+  total_files: number;
+  /**
+   * Oldest first, without those that only read.
+   */
+  commands: RanCommand[];
+  /**
+   * False if there were more calls than are looked at: these are the newest.
+   */
+  complete: boolean;
+}
+export interface SessionDeleted {
+  success: boolean;
+  message: string;
+}
+/**
+ * A conversation with its messages and calls, oldest first.
+ */
+export interface SessionExport {
+  session: Session;
+  project_name: string;
   /**
    * ISO 8601, UTC, milliseconds
    */
-  created_at: string;
+  exported_at: string;
+  messages: Message[];
+  /**
+   * Results that are too long for a list are left out and say `shortened`; `GET /my/tools/{tool_id}` has them.
+   */
+  calls: Execution[];
+  /**
+   * False if older messages or calls were left out.
+   */
+  complete: boolean;
 }
 export interface SessionList {
   sessions: Session[];
   total_count: number;
+}
+/**
+ * Newest conversations first.
+ */
+export interface SessionSearch {
+  found: FoundSession[];
+  /**
+   * False if there is more than was looked through, or than is listed.
+   */
+  complete: boolean;
+}
+/**
+ * A conversation as a Markdown document.
+ */
+export interface SessionText {
+  file_name: string;
+  text: string;
+}
+/**
+ * Request to rename a conversation.
+ */
+export interface SessionTitle {
+  title: string;
+}
+/**
+ * Outcome of undoing a conversation, or that it is still in progress.
+ */
+export interface SessionUndoAnswer {
+  session_id: string;
+  /**
+   * `undoing`: the machine is not done yet; each call's `tool.undone` on the feed reports it.
+   */
+  state: "done" | "undoing";
+  undone: CallUndo[];
+  files: number;
+  message: string;
+}
+/**
+ * Preview of undoing all calls of a conversation, newest first; each file from now to what it was before them.
+ *
+ * `tool_id` is the oldest of `calls`.
+ */
+export interface SessionUndoPlan {
+  tool_id: string;
+  /**
+   * Digest of the plan; required to carry it out.
+   */
+  plan: string;
+  /**
+   * @maxItems 200
+   */
+  files: ShownChange[];
+  /**
+   * Larger than `files` if there are too many to show.
+   */
+  total_files: number;
+  /**
+   * Files changed since the call; nothing can be undone while there are any.
+   *
+   * @maxItems 200
+   */
+  conflicts?: string[];
+  /**
+   * Files that were not kept and cannot be restored, with the reason; undoing the rest must be requested.
+   */
+  lost?: {
+    [k: string]: string;
+  };
+  /**
+   * @maxItems 200
+   */
+  left?: string[];
+  /**
+   * @maxItems 50
+   */
+  notes?: string[];
+  /**
+   * Calls that ran at the same time; some changes may be theirs.
+   *
+   * @maxItems 50
+   */
+  together?: string[];
+  /**
+   * Calls that would be undone, newest first: not those undone already, nor those that changed nothing.
+   *
+   * @maxItems 500
+   */
+  calls: string[];
+  /**
+   * Calls of which the machine keeps nothing: they changed no file, or it is too long ago.
+   *
+   * @maxItems 500
+   */
+  unknown?: string[];
 }
 /**
  * A path before and after.
@@ -1990,6 +2442,54 @@ export interface ShownChange {
   unshown?: string | null;
 }
 /**
+ * A client's answer to `session.undo_request`.
+ */
+export interface SessionUndoReport {
+  request_id: string;
+  /**
+   * The oldest call that was named.
+   */
+  tool_id: string;
+  plan?: SessionUndoPlan | null;
+  /**
+   * Calls that were undone, also if it then stopped.
+   *
+   * @maxItems 500
+   */
+  undone?: CallUndo[];
+  done?: boolean;
+  /**
+   * It has begun and takes long: another report follows.
+   */
+  begun?: boolean;
+  /**
+   * Reason it was not done, or stopped.
+   */
+  problem?: string | null;
+}
+/**
+ * What an identity provider led back with, and the ticket of the attempt.
+ */
+export interface SignInFinishBody {
+  ticket: string;
+  code: string;
+  state: string;
+  /**
+   * The provider's own name, if it says one (RFC 9207).
+   */
+  iss: string | null;
+}
+/**
+ * A browser that an identity provider signed in; its cookie came with this.
+ */
+export interface SignInFinished {
+  /**
+   * The page's key, without which the cookie opens nothing.
+   */
+  key: string;
+  user_id: string;
+}
+/**
  * A one-time link that signs a browser in.
  */
 export interface SignInLink {
@@ -1998,6 +2498,15 @@ export interface SignInLink {
    */
   path: string;
   expires_in_seconds: number;
+}
+/**
+ * Ways to sign in to the page, beside one-time links.
+ */
+export interface SignInWays {
+  /**
+   * Name of the identity provider; null if there is none.
+   */
+  provider: string | null;
 }
 /**
  * Its content. `text` is null if there was no file, or if `shown` is false and it cannot be shown.
@@ -2043,6 +2552,10 @@ export interface ToolResponse {
    * An alternative to a refused call, for the agent.
    */
   hint: string | null;
+  /**
+   * Set if the user changed the call before allowing it: what was changed, for the agent.
+   */
+  edited: string | null;
 }
 /**
  * Fields common to all results.
@@ -2278,6 +2791,10 @@ export interface WriteChange {
   before_sha256: string | null;
   before_size: number | null;
   seen_at: string | null;
+  /**
+   * If a person changed the content: `after`, as it would have been by what the agent asked.
+   */
+  asked: string | null;
 }
 export interface WriteFileParams {
   /**

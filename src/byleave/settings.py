@@ -8,6 +8,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import Field, SecretStr, field_validator
@@ -128,8 +129,46 @@ class ServerSettings(_Settings):
     public_key: str | None = Field(default=None, description="A PEM public key that verifies tokens.")
     token_audience: str | None = Field(default=None, description="Required `aud` of a token.")
     token_issuer: str | None = Field(default=None, description="Required `iss` of a token.")
+    token_user_claim: str = Field(
+        default="sub", min_length=1, description="Claim that names the user: `sub`, `email`, `preferred_username`."
+    )
+    token_scope_claims: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("scope",), description="Claims that hold scopes, comma separated: `scope`, `scp`, `permissions`."
+    )
+    token_scope_prefix: str = Field(
+        default="", description="What stands before our scopes there: with `byleave:` the scope chat is `byleave:chat`."
+    )
+    token_role_claims: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("roles", "groups"),
+        description="Claims that hold roles or groups, comma separated; a dot leads inside: `realm_access.roles`.",
+    )
+    token_roles: Annotated[dict[str, tuple[str, ...]], NoDecode] = Field(
+        default={},
+        description="Scopes by role or group: `developers=chat approve execute, nightly=agent`. With it, only people "
+        "with chat and approve may use the page.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None, description="Identity provider that people sign in with on the page (OpenID Connect): its issuer."
+    )
+    oidc_client_id: str | None = Field(default=None, description="This server's client id there.")
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="Its secret there; left out: a public client, which PKCE protects."
+    )
+    oidc_name: str | None = Field(default=None, description="The provider's name on the page; left out: its host.")
+    oidc_scopes: str = Field(default="openid profile email", description="Scopes that are asked of the provider.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("127.0.0.1", "localhost", "::1"), description="Names this server answers to, comma separated."
+    )
+    public_url: str | None = Field(
+        default=None,
+        description="Address at which other devices reach this server (`https://byleave.example.com`): for links to "
+        "a phone, and in notifications. It answers to that name as well.",
+    )
+    sign_in_hours: float = Field(
+        default=12,
+        gt=0,
+        le=720,
+        description="How long a browser stays signed in; never longer than what made its link.",
     )
     page_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -140,6 +179,30 @@ class ServerSettings(_Settings):
         default=(),
         description="Addresses or networks of your reverse proxies, comma separated: `X-Forwarded-For`, `-Proto` and "
         "`-Host` are believed from these only.",
+    )
+    notify_url: SecretStr | None = Field(
+        default=None,
+        description="Where to post that something waits for approval: an ntfy topic, a Slack webhook, or any address "
+        "that takes JSON, such as a relay to e-mail.",
+    )
+    notify_format: Literal["auto", "ntfy", "slack", "json"] = Field(
+        default="auto", description="The form of that post; `auto` goes by the address."
+    )
+    notify_after_seconds: float = Field(
+        default=20,
+        ge=0,
+        description="How long a question waits for an answer before anybody is notified, by push message or by "
+        "BYLEAVE_NOTIFY_URL.",
+    )
+    notify_detail: Literal["level", "project", "request"] = Field(
+        default="level",
+        description="What a notification tells: the risk level alone; also the project's name; or also what is asked, "
+        "in one line with secrets masked.",
+    )
+    push_allow_private: bool = Field(
+        default=False,
+        description="Whether a browser's push service may be on a private network, also by plain http: for one of your "
+        "own.",
     )
     metrics_token: SecretStr | None = Field(
         default=None,
@@ -154,6 +217,11 @@ class ServerSettings(_Settings):
         "one server leave it at 0.",
     )
     model: str = Field(default="offline", description="Which model the chat agent uses.")
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Models that people may choose in a conversation beside `model`, comma separated. Agents with "
+        "a model of their own have no choice.",
+    )
     agents: Path | None = Field(
         default=None, description="More agents beside `chat`, each with its model, mode and tools: a TOML file."
     )
@@ -221,22 +289,60 @@ class ServerSettings(_Settings):
             raise ValueError("a bus is nats://HOST:PORT, or postgresql://… for a direct connection to the database")
         return value
 
-    @field_validator("allowed_hosts", "allowed_commands", "page_origins", "trusted_proxies", mode="before")
+    @field_validator(
+        "allowed_hosts",
+        "allowed_commands",
+        "page_origins",
+        "trusted_proxies",
+        "models",
+        "token_scope_claims",
+        "token_role_claims",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("token_roles", mode="before")
+    @classmethod
+    def _roles(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = (part.partition("=") for part in value.split(",") if part.strip())
+        return {role.strip(): tuple(scopes.split()) for role, _, scopes in pairs}
+
     @field_validator("page_origins")
     @classmethod
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(one) for one in value)
 
+    @field_validator("notify_url")
+    @classmethod
+    def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parts = urlsplit(value.get_secret_value())
+            # The address is not quoted: it may hold a secret.
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("it is not a web address; write it as https://…")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _public(cls, value: str | None) -> str | None:
+        return None if value is None else _origin(value)
+
     @field_validator("trusted_proxies")
     @classmethod
     def _proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_proxy(one) for one in value)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names this server answers to, without ports."""
+        public = () if self.public_url is None else (urlsplit(self.public_url).hostname or "",)
+        return frozenset(host.lower() for host in (*self.allowed_hosts, *public))
 
     @property
     def database(self) -> str:

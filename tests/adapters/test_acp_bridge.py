@@ -18,6 +18,7 @@ from acp.schema import (
     ClientCapabilities,
     DeniedOutcome,
     FileSystemCapabilities,
+    McpServerStdio,
     PermissionOption,
     ReadTextFileResponse,
     RequestPermissionResponse,
@@ -172,6 +173,7 @@ async def test_a_prompt_reads_and_writes_after_the_dialog_and_goes_on_after_a_re
         assert answer.stop_reason == "end_turn"
         assert (household.workspace / "notes.md").read_text().strip() == "hi"
         call, choices = editor.asked[0]
+        assert "\n" not in (call.title or "")
         assert [one.kind for one in choices if one.kind != "allow_always"] == ["allow_once", "reject_once"]
         diff = next(one for one in call.content or [] if one.type == "diff")
         assert (diff.path, diff.old_text, diff.new_text.strip()) == (str(household.workspace / "notes.md"), None, "hi")
@@ -185,12 +187,56 @@ async def test_a_prompt_reads_and_writes_after_the_dialog_and_goes_on_after_a_re
     again = Editor()
     async with opened(household, again, "--project", household.project_id) as connection:
         await connection.load_session(str(household.workspace), session)
-        shown = [one.content.text for one in again.updates]
+        shown = [one.content.text for one in again.updates if one.session_update != "tool_call"]
         assert "read README.md" in shown
+        calls = [one for one in again.updates if one.session_update == "tool_call"]
+        assert [(one.kind, one.status) for one in calls] == [
+            ("read", "completed"),
+            ("edit", "completed"),
+            ("execute", "failed"),
+        ]
+        assert "hello" in calls[0].content[0].content.text
+        assert again.updates.index(calls[0]) > 0, "after the message that asked for it"
         with pytest.raises(RequestError, match="no session"):
             await connection.load_session(str(household.workspace), "sess_unknown")
         with pytest.raises(RequestError, match="no session"):
             await connection.prompt("acp_unknown", [text_block("hi")])
+
+
+async def test_the_editors_own_servers_are_refused_in_words_and_errors_have_their_own_codes(
+    household: Household,
+) -> None:
+    editor = Editor()
+    async with opened(household, editor, "--project", household.project_id) as connection:
+        servers: list[Any] = [McpServerStdio(name="files", command="x", args=[], env=[])]
+        session = (await connection.new_session(cwd=str(household.workspace), mcp_servers=servers)).session_id
+        for _ in range(2):
+            await connection.prompt(session, [text_block("read README.md")])
+        assert editor.said.count("Byleave does not use the MCP servers of your editor (`files`)") == 1
+        with pytest.raises(RequestError) as unknown:
+            await connection.load_session(str(household.workspace), "sess_unknown")
+        assert unknown.value.code == -32002
+        with pytest.raises(RequestError) as empty:
+            await connection.prompt(session, [text_block(" ")])
+        assert empty.value.code == -32603, "-32000 would ask the user to sign in"
+
+
+async def test_answers_that_go_to_a_file_are_written_there(household: Household) -> None:
+    asked, answers = household.home / "asked", household.home / "answers"
+    asked.write_text('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n')
+    environment = {
+        "BYLEAVE_SERVER_URL": household.url,
+        "BYLEAVE_TOKEN": household.token(Scope.CHAT, Scope.APPROVE, Scope.EXECUTE),
+        "BYLEAVE_HOME": str(household.home.parent / "client"),
+        "PATH": os.environ["PATH"],
+    }
+    with asked.open("rb") as source, answers.open("wb") as target:
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "byleave.cli.main", "acp", stdin=source, stdout=target, env=environment
+        )
+        async with asyncio.timeout(LIMIT_SECONDS):
+            assert await program.wait() == 0
+    assert '"agentInfo"' in answers.read_text()
 
 
 async def test_an_always_of_the_dialog_saves_the_rule_that_was_shown(household: Household) -> None:

@@ -15,6 +15,8 @@ from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.chat import MessageAccepted, MessageBody
 from byleave.protocol.errors import UnreachableError
 from byleave.protocol.states import Scope
+from byleave.sdk import Agent
+from byleave.server import issue_token
 from harness.household import Household, open_household
 
 from .test_acp_bridge import Editor
@@ -112,6 +114,25 @@ async def test_a_dialog_that_is_closed_leaves_the_question_to_others(household: 
     notes = [one.content[0].content.text for one in editor.updates if getattr(one, "status", None) == "failed"]
     assert notes[0] == "rejected elsewhere: not now"
     assert not (household.workspace / "a.md").exists()
+
+
+@pytest.mark.promise("S")
+async def test_whoever_decides_in_an_editor_is_told_that_another_agent_asks(household: Household) -> None:
+    editor = Editor(choose=lambda options: None)
+    turn = turn_of(household, editor)
+    running = asyncio.create_task(turn.run("write a.md: one"))
+    await editor.until(lambda: len(editor.asked) == 1)
+    token = issue_token(household.settings, "alice", (Scope.AGENT,), 600, agent="stranger")
+    async with Agent(household.url, token, household.project_id, session_id=turn.session.session_id) as stranger:
+        asked = await stranger.start("write_file", {"path": "b.md", "content": "two"})
+        await editor.until(lambda: len(editor.asked) == 2)
+        await stranger.cancel(asked.tool_id)
+    (own, _), (other, _) = editor.asked
+    assert "Asked by" not in f"{own.title}{own.content}"
+    assert (other.title or "").startswith("Asked by the agent stranger-")
+    assert "Asked by the agent stranger-" in str(other.content)
+    await turn.cancel()
+    await running
 
 
 class WithoutDialogs(Editor):

@@ -4,17 +4,22 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import httpx2
 import pytest
 from mcp import Client
+from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
 from byleave.adapters import mcp as adapter
 from byleave.protocol.errors import CallerError, UnreachableError
 from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.executions import ToolResponse
+from byleave.protocol.states import ResponseStatus
 from byleave.sdk import Agent
+from byleave.settings import ServerSettings
 from harness.household import Household
+from harness.http_server import running_server
 from harness.json_values import JsonObject
 from harness.signing import page_headers
 
@@ -69,6 +74,70 @@ async def test_any_caller_will_do_and_a_waiting_host_hears_that_it_waits(
         assert not (await calling).is_error
         away = await client.call_tool("list_directory", {})
         assert (away.is_error, text(away)) == (True, "Cannot reach the server.\nhint: is it running?")
+
+
+async def test_a_host_that_can_opens_the_page_and_its_answer_means_nothing(household: Household) -> None:
+    household.person.decide = lambda question: None
+    opened: asyncio.Queue[str] = asyncio.Queue()
+
+    async def open_page(context: object, params: ElicitRequestParams) -> ElicitResult:
+        assert isinstance(params, ElicitRequestURLParams)
+        opened.put_nowait(params.url)
+        return ElicitResult(action="accept")
+
+    async with household.agent() as agent:
+        server = adapter.byleave_server(agent, page=f"{household.url}/")
+        async with Client(server, elicitation_callback=open_page, mode="legacy") as client:
+            calling = asyncio.ensure_future(client.call_tool("write_file", {"path": "a.txt", "content": "x"}))
+            async with asyncio.timeout(30):
+                assert await opened.get() == f"{household.url}/"
+            question = await household.person.until("tool.approval_request")
+            assert not calling.done()
+            await household.person.approve(question.approval_id)  # type: ignore[union-attr]
+            assert not (await calling).is_error
+    assert opened.empty()
+
+
+class Odd(PlainCaller):
+    """The caller of a machine that reports what no tool does."""
+
+    async def start(self, tool_name: str, tool_params: Mapping[str, object], *, key: str | None = None) -> ToolResponse:
+        result = {"success": True, "content": 5, "matches": "none"}
+        return ToolResponse(tool_id="exec_1", tool_name=tool_name, status=ResponseStatus.COMPLETED, result=result)
+
+
+async def test_a_result_of_another_form_reaches_the_model_as_text(household: Household) -> None:
+    async with household.agent() as agent, Client(adapter.byleave_server(Odd(agent))) as client:
+        await client.list_tools()
+        for name in ("read_file", "search_files"):
+            told = await client.call_tool(name, {"path": "a"})
+            assert (told.is_error, told.structured_content) == (False, {"success": True})
+            assert '"content": 5' in text(told)
+
+
+async def test_a_host_is_told_who_gives_tokens_and_only_where_that_is_elsewhere(
+    tmp_path: Path, household: Household
+) -> None:
+    place = "/.well-known/oauth-protected-resource/mcp"
+    async with httpx2.AsyncClient(timeout=30) as http:
+        assert (await http.get(household.url + place)).status_code == 404
+        issuer = "https://login.example.org"
+        settings = ServerSettings(
+            home=tmp_path / "elsewhere",
+            jwks_url="http://127.0.0.1:9/keys",
+            token_issuer=issuer,
+            token_scope_prefix="b:",
+        )
+        async with running_server(settings) as server:
+            refused = await http.post(f"{server.url}/mcp", json=PING, headers=ACCEPT)
+            told = f'Bearer realm="byleave", resource_metadata="{server.url}{place}"'
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, told)
+            found = (await http.get(server.url + place)).json()
+            assert found["resource"] == f"{server.url}/mcp"
+            assert (found["authorization_servers"], found["scopes_supported"]) == ([issuer], ["b:agent"])
+            assert (await http.get(f"{server.url}/.well-known/oauth-protected-resource/my")).status_code == 404
+            other = await http.get(f"{server.url}/my/projects")
+            assert "resource_metadata" not in other.headers["www-authenticate"]
 
 
 async def test_only_the_tools_that_were_chosen_are_offered(household: Household) -> None:

@@ -91,6 +91,9 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
         assert hints["write_file"].destructive_hint  # type: ignore[union-attr]
         read = await client.call_tool("read_file", {"path": "README.md"})
         assert (read.is_error, "hello" in text(read)) == (False, True)
+        # The client of the library holds structured content against the tool's schema.
+        assert all(tool.output_schema for tool in tools)
+        assert read.structured_content == json.loads(text(read))
         written = await client.call_tool("write_file", {"path": "notes.md", "content": "hi"}, progress_callback=heard)
         assert written.is_error is False
         rejected = await client.call_tool("execute_command", {"command": "git", "args": ["status"]})
@@ -99,7 +102,8 @@ async def test_a_task_with_a_read_a_write_a_rejection_and_a_timeout_is_completed
         assert (late.is_error, "Approval timeout" in text(late)) == (True, True)
         assert "hint:" in text(late)
     assert (household.workspace / "notes.md").read_text() == "hi"
-    assert any("Waiting for the user's approval" in message for message in told)
+    waiting = f"Waiting for the user's approval. Answer at {household.url}/"
+    assert any(message.startswith(waiting) for message in told), told
     rows = await household.person.record()
     assert [(row.tool_name, row.status.value) for row in rows] == [
         ("read_file", "completed"),
@@ -232,7 +236,9 @@ async def test_no_token_a_wrong_scope_another_host_and_another_page_are_refused(
     path = f"/mcp/{household.project_id}"
     async with httpx2.AsyncClient(base_url=household.url, timeout=30) as http:
         none = await http.post(path, json=PING, headers=ACCEPT)
-        assert (none.status_code, none.headers["www-authenticate"].startswith("Bearer")) == (401, True)
+        assert (none.status_code, none.headers["www-authenticate"]) == (401, 'Bearer realm="byleave"')
+        wrong = await http.post(path, json=PING, headers={**ACCEPT, "Authorization": "Bearer a.b.c"})
+        assert (wrong.status_code, "invalid_token" in wrong.headers["www-authenticate"]) == (401, True)
         assert (await http.get("/mcp/anything/else")).status_code == 401
     async with ask(household, household.token(Scope.EXECUTE), **ACCEPT) as http:
         assert (await http.post(path, json=PING)).status_code == 403

@@ -192,3 +192,77 @@ async def test_role_whose_model_cannot_be_used_stops_the_server_with_its_name(
             ConfigurationError, match="The agent 'reviewer': The model 'openai-chat:reviewing' has no key"
         ):
             room.worker()
+
+
+# The model that a person chooses
+
+
+@pytest.mark.promise("U-model")
+def test_models_to_choose_are_the_operators_and_a_role_with_its_own_has_none_beside() -> None:
+    assert CHAT.models("offline", ("openai-chat:a", "offline", "openai-chat:b")) == [
+        "offline",
+        "openai-chat:a",
+        "openai-chat:b",
+    ]
+    fixed = parse_roles('[agents.fixed]\nmodel = "openai-chat:own"', "agents.toml").all()[1]
+    assert fixed.to_wire("offline", ("openai-chat:a",)).models == ["openai-chat:own"]
+
+
+async def asked_with(room: Room, model: str | None, *, session_id: str | None = None) -> Posted:
+    return await room.desk.store.chat.post(
+        "alice",
+        room.desk.project.id,
+        "go",
+        session_id=session_id,
+        mode=AgentMode.SANDBOX,
+        model=model,
+        models=("openai-chat:other",),
+    )
+
+
+@pytest.mark.promise("U-model")
+async def test_run_works_with_the_model_its_message_chose_and_the_next_goes_on_with_it(
+    tmp_path: Path, provider: ModelServer
+) -> None:
+    provider.script = [say("I am the other one.")]
+    async with open_room(tmp_path / "home", tmp_path / "ws", models=("openai-chat:other",)) as room:
+        worker = room.worker(turns("I am the usual one."))
+        await worker.start()
+        [info] = worker.agents(room.desk.project.id)
+        assert info.models[1:] == ["openai-chat:other"]
+        first = await asked_with(room, None)
+        await room.ended(first.run_id)
+        assert await room.answer(first) == "I am the usual one."
+        second = await asked_with(room, "openai-chat:other", session_id=first.session_id)
+        await room.ended(second.run_id)
+        assert await room.answer(second) == "I am the other one."
+        third = await asked_with(room, None, session_id=first.session_id)
+        await room.ended(third.run_id)
+        assert [asked.model for asked in provider.requests] == ["other", "other"]
+        models = await room.desk.store.runs.models_of(first.session_id)
+        assert models == dict.fromkeys((second.run_id, third.run_id), "openai-chat:other")
+        usage = await room.events("chat.usage")
+        assert {event["cost_usd"] for event in usage} == {None}, "a server of one's own has no list price"
+
+
+@pytest.mark.promise("U-model")
+async def test_run_whose_model_is_no_longer_offered_ends_in_words_and_spends_nothing(
+    tmp_path: Path, provider: ModelServer
+) -> None:
+    async with open_room(tmp_path / "home", tmp_path / "ws") as room:
+        posted = await asked_with(room, "openai-chat:other")
+        await room.worker(turns("not I")).start()
+        run = await room.ended(posted.run_id)
+        assert run.error == "This server no longer offers the model 'openai-chat:other'."
+        again = await asked_with(room, None, session_id=posted.session_id)
+        assert await room.desk.store.runs.model_of(again.run_id) == "openai-chat:other"
+        assert provider.requests == []
+
+
+async def test_model_of_the_list_that_cannot_be_used_stops_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with open_room(tmp_path / "home", tmp_path / "ws", models=("openai-chat:other",)) as room:
+        with pytest.raises(ConfigurationError, match="The model 'openai-chat:other' has no key"):
+            room.worker()

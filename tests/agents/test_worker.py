@@ -4,19 +4,20 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from byleave.agents.chat import FLUSH_CHARACTERS, ChatAgent, TextStream
-from byleave.agents.history import dump
+from byleave.agents.history import REMEMBERED_CHARACTERS, dump, remember
 from byleave.agents.models import offline_model
-from byleave.agents.worker import MAX_ATTEMPTS, RunWorker
+from byleave.agents.slots import ModelSlots
+from byleave.agents.worker import MAX_ATTEMPTS, MAX_RUNS, RunWorker
 from byleave.protocol.errors import ConfigurationError
-from byleave.protocol.states import ErrorType, ExecutionStatus, RunState
+from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus, RunState
 from byleave.store import RunRow, StorageError
 from byleave.store.transitions import RUNS_TOPIC
 from harness.room import Room, open_room
@@ -185,11 +186,11 @@ async def test_worker_survives_an_error_of_the_database(room: Room) -> None:
     claim = room.desk.store.runs.claim
     failed = asyncio.Event()
 
-    async def broken(owner: str) -> RunRow | None:
+    async def broken(owner: str, *, resting: Sequence[str] = ()) -> RunRow | None:
         if not failed.is_set():
             failed.set()
             raise OSError("disk gone")
-        return await claim(owner)
+        return await claim(owner, resting=resting)
 
     room.desk.store.runs.claim = broken  # type: ignore[method-assign]
     await worker.start()
@@ -350,3 +351,74 @@ async def test_many_sessions_are_worked_on_at_once(room: Room) -> None:
     posts = [await room.post(f"go {number}") for number in range(12)]
     for posted in posts:
         assert (await room.ended(posted.run_id)).state is RunState.DONE
+
+
+async def test_many_messages_of_one_user_do_not_keep_another_waiting(room: Room) -> None:
+    answers = asyncio.Event()
+
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        if "much" in str(messages[-1]):
+            await answers.wait()
+        yield "done"
+
+    chat = room.desk.store.chat
+    much = [await room.post(f"much {number}") for number in range(MAX_RUNS + 20)]
+    project = await chat.create_project("bob", "another")
+    worker = room.worker(FunctionModel(stream_function=model), concurrency=4)
+    await worker.start()
+    async with asyncio.timeout(20):
+        while worker.held < MAX_RUNS // 2:
+            await asyncio.sleep(0.01)
+    posted = await chat.post("bob", project.id, "little", session_id=None, mode=AgentMode.SANDBOX)
+    async with asyncio.timeout(20):
+        while (await room.desk.store.runs.get(posted.run_id, user_id="bob")).state is not RunState.DONE:
+            await asyncio.sleep(0.01)
+    assert (await room.run(much[0].run_id)).state is RunState.RUNNING
+    answers.set()
+    for each in much:
+        assert (await room.ended(each.run_id)).state is RunState.DONE
+
+
+async def test_users_whose_requests_wait_for_a_model_take_turns() -> None:
+    slots, order, begun = ModelSlots(4), list[str](), asyncio.Event()
+
+    async def ask(user: str, until: asyncio.Event) -> None:
+        async with slots.take(user):
+            order.append(user)
+            await until.wait()
+
+    first, later = asyncio.Event(), asyncio.Event()
+    later.set()
+    much = [asyncio.create_task(ask("alice", first)) for _ in range(4)]
+    much += [asyncio.create_task(ask("alice", later)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert order == ["alice"] * 3, "one slot is left for others"
+    stays = asyncio.create_task(ask("bob", begun))
+    await asyncio.sleep(0)
+    waits = [asyncio.create_task(ask("bob", later)), asyncio.create_task(ask("carol", later))]
+    gone = asyncio.create_task(ask("carol", later))
+    await asyncio.sleep(0)
+    assert order == ["alice"] * 3 + ["bob"]
+    for task in (gone, much[0], much[1]):
+        task.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waits)
+    first.set()
+    begun.set()
+    await asyncio.gather(*much, stays, gone, return_exceptions=True)
+    assert (order[4:7], len(order)) == (["alice", "bob", "carol"], 10)
+    async with asyncio.timeout(5), slots.take("dave"):
+        pass
+
+
+def test_a_run_begins_with_the_newest_of_a_long_conversation() -> None:
+    def turn(number: int, text: str) -> list[ModelMessage]:
+        return [ModelRequest([UserPromptPart(f"{number}")]), ModelResponse([TextPart(text)])]
+
+    long, short = "x" * (REMEMBERED_CHARACTERS // 3), "y"
+    messages = [*turn(1, short), *turn(2, long), *turn(3, long), *turn(4, short), *turn(5, short)]
+    assert remember(dump(messages)) == messages
+    longer = [*turn(1, long), *messages, *turn(6, long)]
+    assert remember(dump(longer)) == longer[6:]
+    last = turn(8, short)
+    assert remember(dump([*longer, *turn(7, 3 * long), *last])) == last

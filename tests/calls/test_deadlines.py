@@ -1,7 +1,9 @@
 """The sweeper sleeps until the next deadline, and through none."""
 
 import asyncio
+import gc
 import sqlite3
+import tracemalloc
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
@@ -10,12 +12,17 @@ from byleave.calls import deadlines
 from byleave.calls.deadlines import Sweeper
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.executions import CompletedReport
+from byleave.protocol.states import ExecutionStatus
 from byleave.protocol.wire import timestamp
 from byleave.settings import ServerSettings
+from byleave.store.executions import HistoryFilter
 from byleave.store.sqlite import SqliteDatabase
 from byleave.store.transitions import DEADLINES_TOPIC
 from harness.desk import Desk, completed, open_desk
 from harness.json_values import JsonObject
+
+MEGABYTE = 2**20
+TIMED_OUT = HistoryFilter(user_id="alice", status=ExecutionStatus.TIMEOUT)
 
 
 def ahead(seconds: float) -> str:
@@ -60,6 +67,32 @@ async def test_only_a_deadline_before_the_next_look_wakes_the_sweeper(desk: Desk
         desk.bus.publish(DEADLINES_TOPIC, ahead(5))
         await looked.wait()
     await sweeper.stop()
+
+
+async def test_writes_that_nobody_answered_end_without_being_loaded(desk: Desk) -> None:
+    """Their content may be hundreds of megabytes, and all are overdue at once when a server starts again."""
+    content = "words " * (MEGABYTE // 3)
+    for number in (0, 1, 2, 3, 4, 5, 5):
+        params = {"path": f"{number}.txt", "content": content}
+        row = await desk.executor.call("write_file", params, desk.session, until_asked=True)
+        assert row.status is ExecutionStatus.AWAITING_APPROVAL
+        del row
+    assert len(await desk.store.approvals.pending("alice")) == 6, "two are the same"
+    sql = "UPDATE tool_executions SET deadline = :past WHERE status = 'AWAITING_APPROVAL'"
+    await desk.store.database.write(lambda transaction: transaction.execute(sql, {"past": ahead(-1)}).rowcount)
+    del content
+    gc.collect()
+    tracemalloc.start()
+    try:
+        desk.bus.publish(DEADLINES_TOPIC, ahead(-1))
+        async with asyncio.timeout(30):
+            while (await desk.store.executions.page(TIMED_OUT)).total < 7:
+                await asyncio.sleep(0.02)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MEGABYTE, f"{peak / MEGABYTE:.1f} MB"
+    assert await desk.store.approvals.pending("alice") == []
 
 
 async def test_server_that_was_paused_spares_its_clients_before_it_looks(

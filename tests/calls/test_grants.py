@@ -5,13 +5,17 @@ import json
 
 import pytest
 
+from byleave.calls.executor import Caller
 from byleave.calls.grants import GrantProblem
 from byleave.protocol.approvals import ApprovalRequest
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.grants import GrantRule, GrantTerms
 from byleave.protocol.states import ApprovalScope
+from byleave.protocol.wire import moment
+from byleave.store import SessionRow
 from byleave.store.database import Row, Transaction
+from byleave.store.ledger import feed_topic
 from harness.desk import Desk, completed
 from harness.json_values import JsonObject
 
@@ -316,3 +320,148 @@ async def _audit(desk: Desk) -> list[Row]:
         return list(transaction.execute("SELECT action, actor, detail FROM audit ORDER BY seq").fetchall())
 
     return await desk.store.database.read(work)
+
+
+PROJECT = ApprovalScope.PROJECT
+WEEK = 7 * 24 * 3600
+
+
+async def another_session(desk: Desk) -> SessionRow:
+    return await desk.store.chat.ensure_session("sess_second", "alice", desk.project.id, "second")
+
+
+async def grant_for_project(desk: Desk, call: tuple[str, JsonObject], terms: GrantTerms, caller: Caller) -> str:
+    waiting = asyncio.create_task(desk.executor.execute_tool(*call, desk.session.id, caller=caller))
+    approval = await desk.next_approval()
+    decided = await desk.approvals.decide(approval.id, "alice", approve=True, scope=PROJECT, terms=terms)
+    assert (await waiting).status == "completed"
+    assert decided.grant is not None
+    return decided.grant.id
+
+
+EXACT = GrantTerms(rule=GrantRule(tool="execute_command", command=("git", "fetch"), exact=True))
+FETCH = git("fetch")
+BOT = Caller(agent_id="bot-0123456789ab")
+
+
+async def test_a_project_grant_holds_in_every_session_of_the_project_for_the_agent_it_was_given_to(desk: Desk) -> None:
+    other = await another_session(desk)
+    async with desk.client(lambda signal: completed()) as signals:
+        grant_id = await grant_for_project(desk, FETCH, EXACT, BOT)
+        response = await desk.executor.execute_tool(*FETCH, other.id, caller=BOT)
+        assert response.status == "completed"
+        assert await approved_by(desk, response) == f"grant:{grant_id}"
+        assert len(signals) == 2
+    [shown] = await desk.approvals.grants("alice")
+    assert (shown.scope, shown.agent_id, shown.uses, shown.text) == (
+        "project",
+        BOT.agent_id,
+        1,
+        "Run exactly git fetch.",
+    )
+    lasts = moment(shown.expires_at) - moment(shown.created_at)
+    assert lasts.total_seconds() == WEEK
+    assert [one.id for one in await desk.approvals.grants("alice", session_id=other.id)] == [grant_id]
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        Caller(agent_id="bot-ba9876543210"),
+        Caller(agent_id="reviewer"),
+        Caller(),
+    ],
+)
+async def test_a_project_grant_is_of_no_use_to_another_agent(desk: Desk, caller: Caller) -> None:
+    other = await another_session(desk)
+    async with desk.client(lambda signal: completed()):
+        await grant_for_project(desk, FETCH, EXACT, BOT)
+        for session in (desk.session, other):
+            waiting = asyncio.create_task(desk.executor.execute_tool(*FETCH, session.id, caller=caller))
+            approval = await desk.next_approval()
+            await desk.approvals.reject_tool(approval.id, "alice")
+            assert (await waiting).status == "rejected"
+
+
+async def test_a_project_grant_is_of_no_use_in_another_project(desk: Desk) -> None:
+    elsewhere = await desk.store.chat.create_project("alice", "other")
+    there = await desk.store.chat.ensure_session("sess_there", "alice", elsewhere.id, "there")
+    async with desk.client(lambda signal: completed()):
+        await grant_for_project(desk, FETCH, EXACT, BOT)
+    waiting = asyncio.create_task(desk.executor.execute_tool(*FETCH, there.id, caller=BOT))
+    news = asyncio.Event()
+    stop = desk.bus.listen(feed_topic(elsewhere.id), lambda fact: news.set())
+    while not (asked := await desk.approvals.get_pending_approvals("alice")):
+        await news.wait()
+        news.clear()
+    stop()
+    await desk.approvals.reject_tool(asked[0].id, "alice")
+    assert (await waiting).status == "rejected"
+
+
+async def test_a_project_grant_releases_what_waits_in_other_sessions_for_the_same_agent(desk: Desk) -> None:
+    other = await another_session(desk)
+    async with desk.client(lambda signal: completed()):
+        calls = [
+            asyncio.create_task(desk.executor.execute_tool(*FETCH, session.id, caller=caller))
+            for session, caller in ((desk.session, BOT), (other, BOT), (other, Caller(agent_id="reviewer")))
+        ]
+        while len(asked := await desk.approvals.get_pending_approvals("alice")) < 3:
+            await asyncio.sleep(0)
+        first = next(one for one in asked if one.session_id == desk.session.id)
+        decided = await desk.approvals.decide(first.id, "alice", approve=True, scope=PROJECT, terms=EXACT)
+        assert len(decided.released) == 1
+        assert [(await call).status for call in calls[:2]] == ["completed", "completed"]
+        [left] = await desk.approvals.get_pending_approvals("alice")
+        assert left.agent_id == "reviewer"
+        await desk.approvals.reject_tool(left.id, "alice")
+        await calls[2]
+
+
+async def test_a_revoked_project_grant_asks_again_everywhere(desk: Desk) -> None:
+    other = await another_session(desk)
+    async with desk.client(lambda signal: completed()):
+        grant_id = await grant_for_project(desk, FETCH, EXACT, BOT)
+        await desk.approvals.revoke_grant(grant_id, "alice")
+        waiting = asyncio.create_task(desk.executor.execute_tool(*FETCH, other.id, caller=BOT))
+        approval = await desk.next_approval()
+        await desk.approvals.reject_tool(approval.id, "alice")
+        assert (await waiting).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("scope", "terms", "because"),
+    [
+        (PROJECT, GrantTerms(), "needs its rule"),
+        (PROJECT, GrantTerms(rule=GrantRule(tool="execute_command", command=("git", "push"))), "exact line"),
+        (CLASS, EXACT.model_copy(update={"expires_in_seconds": 2 * 24 * 3600}), "24 hours at most"),
+        (SESSION, GrantTerms(warned=True, expires_in_seconds=2 * 24 * 3600), "24 hours at most"),
+    ],
+)
+async def test_a_grant_reaches_and_lasts_no_further_than_its_scope_allows(
+    desk: Desk, scope: ApprovalScope, terms: GrantTerms, because: str
+) -> None:
+    async with desk.client(lambda signal: completed()):
+        waiting, approval = await ask(desk, FETCH)
+        with pytest.raises(GrantProblem, match=because):
+            await desk.approvals.decide(approval.id, "alice", approve=True, scope=scope, terms=terms)
+        await desk.approvals.reject_tool(approval.id, "alice")
+        await waiting
+
+
+def test_no_grant_lasts_longer_than_thirty_days() -> None:
+    with pytest.raises(ValueError, match="less than or equal to 2592000"):
+        GrantTerms(expires_in_seconds=31 * 24 * 3600)
+
+
+async def test_the_audit_names_who_gave_a_project_grant_to_which_agent_until_when(desk: Desk) -> None:
+    async with desk.client(lambda signal: completed()):
+        await grant_for_project(desk, FETCH, EXACT, BOT)
+
+    def work(transaction: Transaction) -> list[Row]:
+        return list(transaction.execute("SELECT actor, detail FROM audit WHERE action = 'granted'", {}).fetchall())
+
+    [link] = await desk.store.database.read(work)
+    detail = json.loads(link["detail"])
+    assert (link["actor"], detail["scope"], detail["agent"]) == ("person:alice", "project", BOT.agent_id)
+    assert detail["expires_at"]

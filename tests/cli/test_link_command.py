@@ -6,6 +6,7 @@ import urllib.request
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+import segno
 
 from harness.signing import page_headers
 
@@ -82,3 +83,34 @@ def test_link_without_a_server_or_with_an_agents_token_says_what_to_do(
     refused = site.program.here("link", BYLEAVE_SERVER_URL=site.url, BYLEAVE_TOKEN=agent)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "without `agent`" in refused.stderr
+
+
+def test_link_for_a_phone_is_drawn_as_a_code_and_printed(byleave: Program, free_port: FreePort) -> None:
+    port = free_port()
+    serving = byleave.start("serve", "--port", str(port), BYLEAVE_PUBLIC_URL="http://phone.example.com")
+    serving.line_with("ready")
+    token = byleave.here("token", "--user", "alice", "--scope", "chat", "--scope", "approve").stdout.strip()
+    asked = {"BYLEAVE_TOKEN": token, "BYLEAVE_SERVER_URL": f"http://127.0.0.1:{port}"}
+    printed = byleave.here("link", "--qr", **asked)
+    link = printed.stdout.strip()
+    assert link.startswith("http://phone.example.com/signin?code=")
+    assert "within 10 minutes" in printed.stderr
+    assert "need https" in printed.stderr
+    drawn = [line for line in printed.stderr.splitlines() if line.startswith("█")]
+    rows = [
+        row
+        for line in drawn
+        for row in ("".join("1" if mark in halves else "0" for mark in line) for halves in (" ▄", " ▀"))
+    ]
+    code = ["".join(map(str, row)) for row in segno.make_qr(link, error="l").matrix]
+    assert [row[2:-2] for row in rows[2 : 2 + len(code)]] == code
+    told = json.loads(byleave.here("link", "--qr", "--json", **asked).stdout)
+    assert told["sign_in_url"].startswith("http://phone.example.com/signin?code=")
+    assert byleave.here("link", "--qr", "--editor", **asked).returncode == 2
+
+
+def test_link_for_a_phone_says_what_to_do_when_only_this_machine_reaches_the_server(site: Site) -> None:
+    refused = site.here("link", "--qr")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "only its own machine" in refused.stderr
+    assert "BYLEAVE_PUBLIC_URL" in refused.stderr

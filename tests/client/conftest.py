@@ -15,7 +15,17 @@ from byleave.client.approvals import ApprovalPrompt
 from byleave.client.handler import ToolHandler
 from byleave.client.journal import Journal
 from byleave.gate import Gate
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall, call_digest
+from byleave.protocol.approvals import (
+    ApproveBody,
+    DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
+    Inspection,
+    RejectBody,
+    WholeCall,
+    call_digest,
+)
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
 from byleave.protocol.events import ApprovalRequested, ExecutionCancelSignal, ExecutionSignal, FeedEvent
 from byleave.protocol.executions import BatchAck, Begun, Execution, OutputChunk, QueueReport, ResultAck
@@ -115,6 +125,7 @@ class RecordingLink:
     bodies: list[ApproveBody] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     """Calls that go with the next grant."""
+    edits: list[EditBody] = field(default_factory=list)
     tried: list[GrantRule] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     status: ExecutionStatus | Exception = ExecutionStatus.EXECUTING
@@ -199,6 +210,13 @@ class RecordingLink:
         return WriteChange(
             approval_id=approval_id, digest="d" * 64, change=shown, before_sha256="a" * 64, before_size=2, seen_at=now()
         )
+
+    async def editable(self, approval_id: str, *, reveal: bool = False) -> EditableCall:
+        return EditableCall(approval_id=approval_id, digest="d" * 64, tool_name="write_file", content="old\n")
+
+    async def edit(self, project_id: str, approval_id: str, body: EditBody) -> EditAnswer:
+        self.edits.append(body)
+        return EditAnswer(approval_id="appr_2", tool_ids=["exec_1"], message="")
 
     async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview:
         self.tried.append(rule)

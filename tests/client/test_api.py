@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
+from byleave.addresses import is_loopback
 from byleave.client.api import Frame, ServerApi
-from byleave.client.loopback import is_loopback
 from byleave.protocol.approvals import ApproveBody, ConfirmBody, RejectBody
 from byleave.protocol.chat import MessageBody
 from byleave.protocol.errors import (

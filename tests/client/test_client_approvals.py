@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from byleave.client.approvals import CLOSED_HERE, TIME_IS_UP, UNCONFIRMED, Answer, ApprovalDesk, Question
-from byleave.protocol.approvals import ApprovalRequest, Inspection, SeenFile
+from byleave.protocol.approvals import ApprovalRequest, Edit, Inspection, SeenFile
 from byleave.protocol.errors import CallerError, ConflictError, RefusedError, UnreachableError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import GrantRule, GrantTerms, Suggestion
@@ -162,7 +162,7 @@ async def test_a_question_is_never_kept_past_the_servers_deadline(
         (ApprovalStatus.APPROVED, None, "Allowed by bob."),
         (ApprovalStatus.APPROVED, AnsweredFrom.PAGE, "Allowed by bob, in a browser."),
         (ApprovalStatus.REJECTED, AnsweredFrom.PROGRAM, "Denied by bob, elsewhere."),
-        (ApprovalStatus.CANCELLED, None, "This question is no longer open."),
+        (ApprovalStatus.CANCELLED, None, "Changed by bob. The changed call is asked about next."),
     ],
 )
 async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
@@ -181,6 +181,28 @@ async def test_a_question_decided_elsewhere_closes_here_and_the_next_follows(
     await until(lambda: prompt.asked == ["approval_1", "approval_2"])
     assert prompt.closed == [told]
     assert link.decisions == []
+
+
+async def test_a_withdrawn_question_closes_here(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, link: RecordingLink, request_event: MakeRequest
+) -> None:
+    desk.request(request_event("approval_1"))
+    await until(lambda: prompt.asked == ["approval_1"])
+    desk.decided(decided("approval_1", ApprovalStatus.CANCELLED).model_copy(update={"decided_by": None}))
+    await until(lambda: prompt.closed == ["This question is no longer open."])
+    assert link.decisions == []
+
+
+async def test_a_changed_call_is_asked_about_before_what_came_earlier(
+    desk: ApprovalDesk, prompt: ScriptedPrompt, request_event: MakeRequest
+) -> None:
+    edit = Edit(edited_by="person:bob", asked={"path": "a.txt", "content": "x"})
+    desk.request(request_event("approval_1"))
+    desk.request(request_event("approval_2"))
+    await until(lambda: prompt.asked == ["approval_1"])
+    desk.request(request_event("approval_3", edit=edit))
+    desk.decided(decided("approval_1", ApprovalStatus.CANCELLED))
+    await until(lambda: prompt.asked == ["approval_1", "approval_3"])
 
 
 @pytest.mark.promise("C5")

@@ -15,16 +15,23 @@ from byleave.client import undo as undoing
 from byleave.client.undo import Undoer, UndoIntents, UndoLink
 from byleave.gate import Policy
 from byleave.gate.policy.policy import parse_policy
-from byleave.protocol.changes import MAX_SHOWN_TEXT, ChangeKind, ShownChange, UndoPlan, UndoReport
+from byleave.protocol.changes import (
+    MAX_SHOWN_TEXT,
+    ChangeKind,
+    SessionUndoReport,
+    ShownChange,
+    UndoPlan,
+    UndoReport,
+)
 from byleave.protocol.errors import ByleaveError, CallerError, NotFound, ToolFailure, UnreachableError
-from byleave.protocol.events import UndoRequested
+from byleave.protocol.events import SessionUndoRequested, UndoRequested
 from byleave.protocol.overview import Layer
 from byleave.protocol.wire import now, timestamp
 from byleave.settings import ClientSettings
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.undo import desk as undo_plans
 from byleave.workspace.undo.desk import UndoDesk, UndoRefused
-from byleave.workspace.undo.restoring import UndoHistory
+from byleave.workspace.undo.restoring import Plan, UndoHistory
 from byleave.workspace.undo.store import Entry
 from byleave.workspace.workspace import Workspace
 
@@ -40,6 +47,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.got: list[UndoReport] = []
+        self.together: list[SessionUndoReport] = []
         self.failures: list[ByleaveError] = []
         self.news = asyncio.Condition()
 
@@ -51,10 +59,23 @@ class Reports:
                 raise self.failures.pop(0)
             self.got.append(report)
 
+    async def post_session_undo_report(self, project_id: str, session_id: str, report: SessionUndoReport) -> None:
+        assert (project_id, session_id) == (PROJECT, "session_1")
+        async with self.news:
+            self.news.notify_all()
+            if self.failures:
+                raise self.failures.pop(0)
+            self.together.append(report)
+
     async def of(self, request_id: str) -> UndoReport:
         async with asyncio.timeout(10), self.news:
             await self.news.wait_for(lambda: any(report.request_id == request_id for report in self.got))
         return next(report for report in self.got if report.request_id == request_id)
+
+    async def of_session(self, request_id: str) -> SessionUndoReport:
+        async with asyncio.timeout(10), self.news:
+            await self.news.wait_for(lambda: any(report.request_id == request_id for report in self.together))
+        return next(report for report in self.together if report.request_id == request_id)
 
 
 def asked(request_id: str, plan: str | None = None, **changes: object) -> UndoRequested:
@@ -619,7 +640,7 @@ async def test_what_is_being_undone_comes_to_its_end_when_the_client_closes(
             await silent.wait()
 
     monkeypatch.setattr(undoing, "LAST_POST_SECONDS", 0.0)
-    undoer = made(desk, Silent(), intents)
+    undoer = made(desk, cast(UndoLink, Silent()), intents)
     undoer.request(asked("r1", digest), server_ahead=0)
     await asyncio.sleep(0)  # it begins
     await undoer.close()
@@ -755,3 +776,94 @@ async def test_nothing_is_undone_that_could_not_be_written_down_before(
     report = await reports.of("r1")
     assert (report.done, report.problem is not None) == (False, True)
     assert (root / "a.txt").read_text() == "new\n"
+
+
+# All calls of a conversation
+
+
+def all_asked(request_id: str, *tool_ids: str, plan: str | None = None, **changes: object) -> SessionUndoRequested:
+    """A request for several calls, newest first."""
+    one = asked(request_id, plan, **changes).model_dump(exclude={"kind"})
+    return SessionUndoRequested.model_validate(one | {"tool_id": tool_ids[-1], "tool_ids": list(tool_ids)})
+
+
+async def write_twice(workspace: Workspace) -> None:
+    await write(workspace, "a.txt", "two\n", "exec_1")
+    await write(workspace, "a.txt", "three\n", "exec_2")
+
+
+@pytest.mark.promise("L8-undo-all")
+async def test_calls_are_planned_as_one_and_undone_newest_first(
+    workspace: Workspace, root: Path, undoer: Undoer, reports: Reports
+) -> None:
+    (root / "a.txt").write_text("one\n")
+    told: list[tuple[str, str]] = []
+    undoer.on_done = lambda plan, undo_id: told.append((plan.tool_id, undo_id))
+    await write_twice(workspace)
+    undoer.request(all_asked("r1", "exec_3", "exec_2", "exec_1"), server_ahead=0)
+    plan = (await reports.of_session("r1")).plan
+    assert plan is not None
+    assert (plan.tool_id, plan.calls, plan.unknown) == ("exec_1", ["exec_2", "exec_1"], ["exec_3"])
+    assert [(file.path, file.before, file.after) for file in plan.files] == [("a.txt", "three\n", "one\n")]
+    undoer.request(all_asked("r2", "exec_3", "exec_2", "exec_1", plan=plan.plan), server_ahead=0)
+    report = await reports.of_session("r2")
+    assert (report.done, [call.tool_id for call in report.undone]) == (True, ["exec_2", "exec_1"])
+    assert (root / "a.txt").read_text() == "one\n"
+    assert told == [(call.tool_id, call.undo_id) for call in report.undone]
+
+
+@pytest.mark.promise("L8-undo-all")
+async def test_plan_that_is_no_longer_the_one_shown_undoes_no_call(
+    workspace: Workspace, root: Path, undoer: Undoer, reports: Reports
+) -> None:
+    await write_twice(workspace)
+    undoer.request(all_asked("r1", "exec_2", "exec_1", plan="0" * 64), server_ahead=0)
+    report = await reports.of_session("r1")
+    assert (report.done, report.undone) == (False, [])
+    assert (report.problem or "").startswith("Something changed while you decided")
+    undoer.request(all_asked("r2", "exec_2", "exec_1", deadline=now()), server_ahead=0)
+    undoer.request(all_asked("r3", "exec_2", "exec_1", client_id="another"), server_ahead=0)
+    undoer.request(all_asked("r4", "exec_2", "exec_1"), server_ahead=0)
+    await reports.of_session("r4")
+    assert [one.request_id for one in reports.together] == ["r1", "r4"]
+    assert (root / "a.txt").read_text() == "three\n"
+
+
+@pytest.mark.promise("L8-undo-all")
+async def test_what_stops_half_way_says_which_calls_are_undone(
+    workspace: Workspace, root: Path, desk: UndoDesk, undoer: Undoer, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(workspace, "a.txt", "one\n", "exec_1")
+    await write(workspace, "b.txt", "two\n", "exec_2")
+    digest = desk.look_all(["exec_2", "exec_1"]).plan
+    apply = UndoHistory.apply
+
+    def then_somebody_writes(history: UndoHistory, plan: Plan) -> Entry:
+        done = apply(history, plan)
+        (root / "a.txt").write_text("mine\n")
+        return done
+
+    monkeypatch.setattr(UndoHistory, "apply", then_somebody_writes)
+    undoer.request(all_asked("r1", "exec_2", "exec_1", plan=digest), server_ahead=0)
+    report = await reports.of_session("r1")
+    assert (report.done, [call.tool_id for call in report.undone]) == (False, ["exec_2"])
+    assert (report.problem or "").startswith("'a.txt' changed while it was undone")
+    assert ((root / "a.txt").read_text(), (root / "b.txt").exists()) == ("mine\n", False)
+
+
+@pytest.mark.promise("L8-undo-all")
+async def test_client_that_was_killed_while_it_undid_several_reports_what_it_had_undone(
+    workspace: Workspace, tmp_path: Path, desk: UndoDesk, reports: Reports
+) -> None:
+    await write(workspace, "a.txt", "one\n", "exec_1")
+    await write(workspace, "b.txt", "two\n", "exec_2")
+    request = all_asked("r1", "exec_2", "exec_1", plan="0" * 64)
+    UndoIntents(tmp_path / "client").keep("r1", "exec_1", "0" * 64, request)
+    desk.carry_out("exec_2", desk.look("exec_2").plan, partial=False, wanted=lambda: True)
+    after = made(desk, reports, UndoIntents(tmp_path / "client"))
+    await after.resend()
+    report = await reports.of_session("r1")
+    assert (report.done, [call.tool_id for call in report.undone]) == (False, ["exec_2"])
+    assert "stopped in the middle" in (report.problem or "")
+    assert not UndoIntents(tmp_path / "client").left
+    await after.close()

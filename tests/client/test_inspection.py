@@ -100,6 +100,19 @@ async def test_a_question_that_is_being_answered_is_not_answered_twice(
     assert len(link.inspections) == 1
 
 
+async def test_a_call_that_was_changed_meanwhile_is_inspected_as_it_is_now(
+    handler: ToolHandler, link: RecordingLink, root: Path, script: Path
+) -> None:
+    (root / "y.py").write_text(GOOD)
+    handler.handle_tool_inspection_request(asked("exec_1", "python", "x.py"))
+    handler.handle_tool_inspection_request(asked("exec_1", "python", "y.py"))
+    assert (await answer(link, "exec_1")).bound == {"y.py": sha(GOOD)}
+    await _idle(handler)
+    assert len(link.inspections) == 1
+    handler.handle_tool_inspection_request(asked("exec_1", "python", "x.py"))
+    assert (await answer(link, "exec_1", 2)).bound == {"x.py": sha(GOOD)}
+
+
 async def test_questions_to_other_clients_and_after_the_end_are_left_alone(
     handler: ToolHandler, link: RecordingLink, script: Path
 ) -> None:

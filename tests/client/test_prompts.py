@@ -13,14 +13,14 @@ from rich.console import Console
 
 from byleave.client.approvals import Answer, Question
 from byleave.client.terminal import prompt as prompt_module
-from byleave.client.terminal.differences import unified
 from byleave.client.terminal.prompt import TerminalPrompt
 from byleave.client.terminal.question import detail_rows, question_lines
 from byleave.client.terminal.words import ago
+from byleave.gate.text.differences import unified
 from byleave.gate.text.render import file_lines, full_text
-from byleave.protocol.approvals import Inspection, SeenFile, SeenRole
+from byleave.protocol.approvals import EditableCall, EditAnswer, EditBody, Inspection, SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
-from byleave.protocol.errors import UnreachableError
+from byleave.protocol.errors import CallerError, UnreachableError
 from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.grants import EVERYTHING_WARNING, GrantPreview, GrantRule, GrantTerms, PastCall, Suggestion
 from byleave.protocol.states import ApprovalScope, ExecutionStatus, RiskLevel
@@ -94,6 +94,8 @@ class Fetches(TypedDict, total=False):
     whole: Callable[[bool], Awaitable[str]]
     change: Callable[[], Awaitable[WriteChange]]
     position: Callable[[], tuple[int, int]]
+    editable: Callable[[bool], Awaitable[EditableCall]]
+    edit: Callable[[EditBody], Awaitable[EditAnswer]]
 
 
 class Terminal:
@@ -477,7 +479,9 @@ async def test_similar_calls_are_allowed_by_the_rule_that_was_shown(
     last = said[said.rindex("Allow similar calls") :]
     assert "→ 2  Write below 'src'." in last
     assert "rule: write_file  src/**" in last, "the exact rule once more"
-    assert "limits: for 30 minutes, at most 5 times, in this conversation only" in last
+    assert "limits: for 30 minutes, at most 5 times, in this conversation only, for agent agent_1 only" in " ".join(
+        last.replace("|>", "").split()
+    )
     terminal.type("\r")
     terms = GrantTerms(rule=SRC.rule, expires_in_seconds=1800, max_uses=5)
     assert await asking == Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
@@ -980,3 +984,122 @@ async def test_a_menu_is_folded_between_choices_on_a_narrow_screen(
     await answer(terminal, request_event(suggestions=[SRC]), "y")
     seen = CODES.sub("", terminal.look()).replace("\r", "")
     assert "\n[y] allow  [n] deny\n[s] similar…  [a] all…\n[v] details   expires in 5:00" in seen
+
+
+@pytest.mark.promise("G8")
+async def test_a_rule_is_allowed_for_the_whole_project_with_its_end_and_the_agent_named(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    asked = question(request_event(suggestions=[THIS]), preview=previewing())
+    steps = ((MENU, "s"), (RULE, "p"), (RULE, "t"), ("For how long? 2h, 7d; Enter for 7 days", "14d\n"), (RULE, "\r"))
+    told = await walk(terminal, asked, *steps)
+    terms = GrantTerms(rule=THIS.rule, expires_in_seconds=14 * 24 * 3600)
+    assert told == Answer(allow=True, scope=ApprovalScope.PROJECT, terms=terms)
+    said = " ".join(CODES.sub("", terminal.look()).replace("|>", "").split())
+    assert "for 14 days, any number of times, in every conversation of this project, for agent agent_1 only" in said
+
+
+# A call that is changed before it is allowed
+
+SAVE, LEAVE = "\x13", "\x03"
+LIMIT = "Time limit in seconds:"
+
+
+class Editing:
+    """A server's side of a change: what may be changed, and what was sent."""
+
+    def __init__(self, problem: str | None = None, **parts: object) -> None:
+        self.parts = {"approval_id": "approval_1", "digest": "d" * 64, "tool_name": "write_file", **parts}
+        self.problem = problem
+        self.sent: list[EditBody] = []
+        self.revealed: list[bool] = []
+
+    async def editable(self, reveal: bool) -> EditableCall:
+        self.revealed.append(reveal)
+        call = EditableCall.model_validate(self.parts)
+        return call.model_copy(update={"content": None}) if call.masked and not reveal else call
+
+    async def edit(self, body: EditBody) -> EditAnswer:
+        self.sent.append(body)
+        if self.problem is not None:
+            problem, self.problem = self.problem, None
+            raise CallerError(problem)
+        return EditAnswer(approval_id="approval_2", tool_ids=["exec_1"], message="")
+
+
+def editing(event: ApprovalRequested, server: Editing) -> Question:
+    return question(event, editable=server.editable, edit=server.edit)
+
+
+async def test_a_command_line_is_changed_and_sent_with_the_digest_that_was_shown(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    server = Editing(line="npm test", timeout=30)
+    asked = editing(request_event(tool_name="execute_command", tool_params={"command": "npm"}, calls=2), server)
+    told = await walk(terminal, asked, (MENU, "e"), ("npm test", " -- -x" + SAVE), (LIMIT, "0\r"))
+    assert told is None, "the changed call is another question"
+    assert server.sent == [EditBody(digest="d" * 64, calls=2, line="npm test -- -x", timeout=300)]
+
+
+async def test_content_is_changed_in_many_lines_and_keeps_its_line_ends(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    server = Editing(content="one\r\ntwo\r\n")
+    told = await walk(terminal, editing(request_event(), server), (MENU, "e"), ("two", "three\r" + SAVE))
+    assert told is None
+    assert server.sent == [EditBody(digest="d" * 64, content="one\r\ntwo\r\nthree\r\n")]
+
+
+async def test_what_is_left_or_not_changed_is_not_sent_and_decides_nothing(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    server = Editing(content="one\n")
+    steps = ((MENU, "e"), ("one", "two" + LEAVE), (MENU, "e"), ("one", SAVE), ("Nothing was changed.", ""), *DENY)
+    told = await walk(terminal, editing(request_event(), server), *steps)
+    assert told == Answer(allow=False, reason="no")
+    assert server.sent == []
+
+
+async def test_a_refused_change_says_why_and_the_question_stays(terminal: Terminal, request_event: MakeRequest) -> None:
+    server = Editing("Not allowed: rm.", content="one\n")
+    steps = ((MENU, "e"), ("one", "x" + SAVE), ("Not allowed: rm.", ""), (MENU, "e"), ("x", "y" + SAVE))
+    assert await walk(terminal, editing(request_event(), server), *steps) is None
+    assert [body.content for body in server.sent] == ["one\nx", "one\nxy"], "what was typed is not lost"
+
+
+async def test_what_is_masked_is_shown_before_it_is_changed(terminal: Terminal, request_event: MakeRequest) -> None:
+    server = Editing(content="token\n", masked=True)
+    show = "Type show to see and edit it"
+    steps = ((MENU, "e"), (show, "no\r"), (MENU, "e"), (show, "show\r"), ("token", "x" + SAVE))
+    assert await walk(terminal, editing(request_event(), server), *steps) is None
+    assert server.revealed == [False, False, True]
+    assert [body.content for body in server.sent] == ["token\nx"]
+
+
+async def test_a_question_that_ends_while_it_is_changed_leaves_the_text(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    server = Editing(content="one\n")
+    asked = editing(request_event(), server)
+    asking = asyncio.create_task(terminal.prompt.ask(asked))
+    await terminal.expect(MENU)
+    terminal.type("e")
+    await terminal.expect("one")
+    asked.closed.set_result("Denied by bob.")
+    async with asyncio.timeout(4):
+        assert await asking is None
+    assert "Denied by bob." in terminal.look()
+    assert server.sent == []
+
+
+async def test_the_question_about_a_changed_call_shows_what_was_changed(
+    terminal: Terminal, request_event: MakeRequest
+) -> None:
+    async def change() -> WriteChange:
+        made = await changing("old\n", "new\n")()
+        return made.model_copy(update={"asked": "asked\n"})
+
+    said = await shown(terminal, request_event(), change=change)
+    assert "changed (- as the agent asked, + now):" in said
+    assert "  | -asked" in said
+    assert said.index("  | -asked") < said.index("the file:") < said.index("  | -old")

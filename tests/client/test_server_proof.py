@@ -14,9 +14,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from byleave.addresses import is_loopback
 from byleave.client import loopback as proof
 from byleave.client.api import ServerApi
-from byleave.client.loopback import is_loopback, loopback_numbers
+from byleave.client.loopback import loopback_numbers
 from byleave.protocol.errors import ByleaveError, ConfigurationError, UnreachableError
 from byleave.protocol.sign_in import proof_message
 from harness.json_values import JsonObject

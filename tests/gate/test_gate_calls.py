@@ -164,6 +164,7 @@ def test_search_by_a_glob_for_secrets_is_medium() -> None:
     assert GATE.judge("search_files", {"pattern": "x", "glob": "*.pem"}).verdict.level == "MEDIUM"
     assert GATE.judge("search_files", {"pattern": "x", "glob": ".env*"}).verdict.level == "MEDIUM"
     assert GATE.judge("search_files", {"pattern": "x", "glob": "*.py"}).verdict.level == "LOW"
+    assert GATE.judge("search_files", {"pattern": "x", "glob": "!*.pem"}).verdict.level == "LOW", "it leaves them out"
 
 
 @pytest.mark.promise("G5")

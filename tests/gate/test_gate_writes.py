@@ -156,7 +156,9 @@ RUN_OR_OBEYED = {
         .github/agents/x.md .aider.conf.yml .aiderignore .continue/config.json .windsurf/rules/x.md
         .clinerules .clinerules/x.md .roo/rules/x.md .kilocode/x.json .trae/rules/x.md .codex/config.toml
         .gemini/settings.json .amp/settings.json .openhands/setup.sh .kiro/steering/x.md
-        .junie/guidelines.md opencode.json crush.json mcp.json .zed/settings.json
+        .junie/guidelines.md opencode.json crush.json mcp.json .zed/settings.json .agent/rules/x.md .grok/settings.json
+        .zencoder/rules/x.md .codebuddy/x.md .lingma/rules/x.md .pi/settings.json .github/hooks/x.json
+        .github/skills/x/notes.md
     """,
     "packages": """
         package-lock.json yarn.lock pnpm-lock.yaml requirements.txt requirements-dev.txt constraints.txt
@@ -174,6 +176,11 @@ RUN_OR_OBEYED = {
         Gruntfile.js .mocharc.json .nycrc .storybook/main.js cypress.json truffle-config.js pytest.ini
         Procfile.dev webpack.prod.js hatch.toml tox.toml pixi.toml .bazelrc .air.toml pylintrc pytest.toml
         mypy.ini .flake8 gunicorn.conf.py Justfile Taskfile.yml flake.nix mix.exs build.zig x.csproj x.sln
+        Makefile.toml Taskfile.dist.yml Cross.toml Trunk.toml Anchor.toml bacon.toml mkdocs.yml docs/conf.py
+        docs/source/conf.py turbo.jsonc knexfile.cjs ormconfig.yml Gruntfile.ts codegen.yaml moon.yml .moon/tasks.yml
+        .textlintrc.json .remarkrc.json .taprc.yml brunch-config.js tauri.conf.json5 electron-builder.yml wails.json
+        x.nimble global-setup.ts globalTeardown.ts features/environment.py alembic/env.py locustfile.py
+        jupyter_server_config.py RoboFile.php rector.php
     """,
     "python's start": "sitecustomize.py usercustomize.py x.pth lib/x.PTH",
     "git": ".gitattributes .gitmodules .gitconfig .githooks/pre-commit .pre-commit-config.yaml lefthook.yml "
@@ -183,7 +190,8 @@ RUN_OR_OBEYED = {
         .env .env.local .flaskenv .vimrc .nvim.lua .gdbinit .Rprofile .ipython/profile_default/startup/x.py
         .htaccess .envrc.local mise.local.toml
     """,
-    "deployment": "main.tf main.tf.json cdk.json serverless.yml ansible.cfg playbook.yml firebase.json Chart.yaml",
+    "deployment": "main.tf main.tf.json cdk.json serverless.yml ansible.cfg playbook.yml firebase.json Chart.yaml "
+    "cdktf.json devspace.yaml okteto.yml dbt_project.yml Pulumi.dev.yaml",
     "editors": """
         .devcontainer/devcontainer.json x.code-workspace .editorconfig .gitpod.yml .replit .fleet/run.json
         Properties/launchSettings.json .theia/settings.json .ycm_extra_conf.py .vimspector.json .helix/languages.toml
@@ -210,7 +218,8 @@ ORDINARY = """
     tests/test_app.py app/models.py src/package.py locales/en.json public/manifest.json
     fixtures/requirements.json docs/docker.md src/build/main.ts src/rules.py src/profile.ts src/makefile.ts
     docs/.vitepress/theme/index.ts types/a.d.ts .hidden/a.py
-    templates/template.json schema.json robots.txt env.py src/environment.ts
+    templates/template.json schema.json robots.txt env.py src/environment.ts src/conf.py src/agent/run.py
+    .github/notes.md src/global/setup.ts
 """
 
 
@@ -340,6 +349,13 @@ def test_assessor_answers_for_a_path_by_itself() -> None:
         ("server.key.1", True),
         ("key.pem.txt", True),
         ("kaggle.json", True),
+        *((name, True) for name in ("npmrc", "dotfiles/pypirc", "ansible/vault_pass", "wireguard/wg0.conf")),
+        *(
+            (name, True)
+            for name in (".config/hub", ".config/doctl/config.yaml", ".config/hcloud/cli.toml", ".snowsql/config")
+        ),
+        *((name, True) for name in (".fly/config.yml", ".ngrok2/ngrok.yml", ".local/share/keyrings/login.keyring")),
+        *((name, False) for name in ("src/npmrc.ts", "hub.yaml", "src/wg0.go", "docs/keyrings.md")),
         (".openai_api_key", True),
         ("env.production", True),
         ("fish_history", True),

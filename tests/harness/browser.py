@@ -34,11 +34,12 @@ def need_chromium() -> None:
 
 
 @asynccontextmanager
-async def open_browser(*, without: tuple[str, ...] = ()) -> AsyncGenerator[Browser]:
-    """`without`: flags that Playwright would give it."""
+async def open_browser(*, without: tuple[str, ...] = (), names: str | None = None) -> AsyncGenerator[Browser]:
+    """`without`: flags that Playwright would give it. `names`: a name of other machines that leads to this one."""
+    flags = FLAGS if names is None else [*FLAGS, f"--host-resolver-rules=MAP {names} 127.0.0.1"]
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=FLAGS, ignore_default_args=list(without)
+            executable_path=CHROMIUM, args=flags, ignore_default_args=list(without)
         )
         yield browser
         await browser.close()
@@ -47,6 +48,19 @@ async def open_browser(*, without: tuple[str, ...] = ()) -> AsyncGenerator[Brows
 async def new_context(browser: Browser) -> BrowserContext:
     """Cookies and storage of its own, at the size the screenshots have."""
     return await browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+
+
+async def phone_context(browser: Browser) -> BrowserContext:
+    """A phone's screen and touch."""
+    return await browser.new_context(
+        viewport={"width": 390, "height": 844},
+        device_scale_factor=2,
+        is_mobile=True,
+        has_touch=True,
+        reduced_motion="reduce",
+        user_agent="Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 "
+        "Mobile Safari/537.36",
+    )
 
 
 def fill_project(workspace: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from byleave.bus import MemoryBus
 from byleave.calls.approvals import ApprovalManager
+from byleave.calls.edits import Edits
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import ConnectedClient, Presence
 from byleave.gate import Gate
@@ -43,6 +44,7 @@ class Desk:
     presence: Presence
     executor: ToolExecutor
     approvals: ApprovalManager
+    edits: Edits
     project: ProjectRow
     session: SessionRow
 
@@ -137,7 +139,7 @@ async def open_desk(settings: ServerSettings, gate: Gate | None = None) -> Async
     session = await store.chat.ensure_session("sess_first", "alice", project.id, "first")
     await executor.start()
     try:
-        yield Desk(store, bus, presence, executor, approvals, project, session)
+        yield Desk(store, bus, presence, executor, approvals, Edits(executor, store, bus, presence), project, session)
         # Whatever a test did through the store, the chain covers it.
         assert [check.fault for check in await store.audit.verify() if check.fault] == []
     finally:

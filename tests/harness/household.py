@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
@@ -67,14 +68,16 @@ class Person:
     async def reject(self, approval_id: str, reason: str) -> None:
         await self.api.reject(self.project_id, approval_id, RejectBody(reason=reason))
 
-    async def until(self, kind: str, **wanted: object) -> FeedEvent:
-        """The first event of this kind (and with these values), also one that came already."""
+    async def until(self, kind: str, number: int = 1, **wanted: object) -> FeedEvent:
+        """The first (or another) event of this kind and with these values, also one that came already."""
 
         def found() -> FeedEvent | None:
-            for event in self.events:
-                if event.kind == kind and all(getattr(event, name) == value for name, value in wanted.items()):
-                    return event
-            return None
+            fitting = (
+                event
+                for event in self.events
+                if event.kind == kind and all(getattr(event, name) == value for name, value in wanted.items())
+            )
+            return next(islice(fitting, number - 1, None), None)
 
         async with asyncio.timeout(LIMIT_SECONDS), self._news:
             await self._news.wait_for(lambda: found() is not None)

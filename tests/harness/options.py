@@ -22,12 +22,29 @@ class ServerOptions(TypedDict, total=False):
     public_key: str | None
     token_audience: str | None
     token_issuer: str | None
+    token_user_claim: str
+    token_scope_claims: tuple[str, ...]
+    token_scope_prefix: str
+    token_role_claims: tuple[str, ...]
+    token_roles: dict[str, tuple[str, ...]]
+    oidc_issuer: str | None
+    oidc_client_id: str | None
+    oidc_client_secret: SecretStr | None
+    oidc_name: str | None
     allowed_hosts: tuple[str, ...]
+    public_url: str | None
+    sign_in_hours: float
+    notify_url: SecretStr | None
+    notify_format: Literal["auto", "ntfy", "slack", "json"]
+    notify_after_seconds: float
+    notify_detail: Literal["level", "project", "request"]
+    push_allow_private: bool
     page_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
     metrics_token: SecretStr | None
     drain_seconds: float
     model: str
+    models: tuple[str, ...]
     agents: Path | None
     run_seconds: float
     run_tokens: int

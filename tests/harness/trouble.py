@@ -72,7 +72,7 @@ class TroubledDatabase:
         *,
         relaxed: bool = False,
         heavy: bool = False,
-        ahead: Sequence[Lookup] = (),
+        ahead: Callable[[], Sequence[Lookup]] | None = None,
     ) -> R:
         def troubled(transaction: Transaction) -> R:
             mine = self._troubled(transaction)

@@ -56,6 +56,7 @@ EVENTS: list[JsonObject] = [
             "problem": None,
         },
         "suggestions": [{"rule": RULE, "text": "Run exactly npm install.", "widest": "This very line."}],
+        "edit": {"edited_by": "person:alice", "asked": {"command": "npm", "args": ["install", "left-pad"]}},
     },
     {
         "kind": "tool.inspection_request",
@@ -75,6 +76,18 @@ EVENTS: list[JsonObject] = [
         "partial": False,
         "deadline": DEADLINE,
         "keep_off": {"read_file": ["private/**"]},
+    },
+    {
+        "kind": "session.undo_request",
+        "request_id": "undo_1",
+        "tool_id": "exec_1",
+        "tool_ids": ["exec_2", "exec_1"],
+        "client_id": "cli_1",
+        "session_id": "ses_1",
+        "plan": None,
+        "partial": False,
+        "deadline": DEADLINE,
+        "keep_off": {},
     },
     {
         "kind": "tool.undone",
@@ -98,6 +111,7 @@ EVENTS: list[JsonObject] = [
             "user_id": "alice",
             "project_id": "proj_1",
             "session_id": "ses_1",
+            "agent_id": None,
             "scope": "class",
             "rule": RULE,
             "text": "Run exactly npm install.",
@@ -193,7 +207,9 @@ EVENTS: list[JsonObject] = [
         "requests": 2,
         "input_tokens": 1200,
         "output_tokens": 80,
+        "cost_usd": "0.0042",
     },
+    {"kind": "chat.session", "session_id": "ses_1", "title": "Release 2", "deleted": False},
     {"kind": "chat.error", "session_id": "ses_1", "run_id": None, "message": "No model.", "hint": None},
 ]
 
@@ -390,11 +406,11 @@ def test_strictest_finding_decides() -> None:
     high = Finding(level=VerdictLevel.HIGH, reason="writes", rule="b")
     refuse = Finding(level=VerdictLevel.REFUSE, reason="Command not allowed: rm", rule="c", instead="ask the user")
     assert verdict_of([low, high]).level is VerdictLevel.HIGH
-    assert verdict_of([low, high]).risk_level == "HIGH"
+    assert verdict_of([low, high]).level.risk == "HIGH"
     refused = verdict_of([low, refuse, high])
     assert refused.refused
     assert refused.error_type is ErrorType.REFUSED
-    assert refused.risk_level == "HIGH"
+    assert refused.level.risk == "HIGH"
     assert refused.reasons == ["Command not allowed: rm", "writes", "reads"]
     assert refused.message == "Command not allowed: rm"
     assert refused.findings[0].instead == "ask the user"

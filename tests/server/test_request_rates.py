@@ -2,9 +2,11 @@
 
 import pytest
 
+from byleave.protocol.states import Scope
 from byleave.server import request_rates
 from byleave.server.errors import TooMany
-from byleave.server.request_rates import RequestRates
+from byleave.server.request_rates import ANSWER_BYTES, RequestRates
+from harness.http_server import StartServer
 
 pytestmark = pytest.mark.promise("D")
 
@@ -62,6 +64,41 @@ def test_unanswered_requests_are_limited_too() -> None:
         assert _took(rates, "bob", 2) == 2
     with rates.admit("alice"):
         pass
+
+
+def test_large_answer_counts_as_many_requests() -> None:
+    clock = Turned()
+    rates = RequestRates(10, 20, clock)
+    assert _took(rates, "alice", 1) == 1
+    rates.charge("alice", 15 * ANSWER_BYTES)
+    assert _took(rates, "alice", 9) == 4
+    rates.charge("bob", ANSWER_BYTES - 1)
+    assert _took(rates, "bob", 30) == 20, "a small one costs nothing more"
+    clock.moment += 60
+    assert _took(rates, "alice", 1) == 1
+    rates.charge("alice", 2**40)
+    with pytest.raises(TooMany) as refused, rates.admit("alice"):
+        pass
+    assert refused.value.retry_after == 3, "no longer than for two bursts"
+    unlimited = RequestRates(0, 1)
+    unlimited.charge("alice", 2**40)
+    assert _took(unlimited, "alice", 3) == 3
+
+
+async def test_who_reads_much_waits_and_nobody_else(start_server: StartServer) -> None:
+    server = await start_server(user_requests_per_second=0.01, user_request_burst=30)
+    alice, bob = server.user(), server.user("bob")
+    project = await alice.project()
+    where = f"/my/projects/{project}/chat/messages"
+    session = (await alice.post(where, {"content": "words " * 16_000})).json["session_id"]
+    for _ in range(13):
+        assert (await alice.post(where, {"content": "words " * 16_000, "session_id": session})).status == 202
+    page = await alice.get(f"{where}?session_id={session}")
+    assert (page.status, page.json["total_count"] >= 14) == (200, True)
+    refused = await alice.get(f"{where}?session_id={session}")
+    assert (refused.status, int(refused.headers["Retry-After"]) > 0) == (429, True)
+    assert (await bob.get("/my/projects")).status == 200
+    assert (await server.user(scopes=(Scope.AGENT,)).get("/my/projects")).status == 200, "agents have their own"
 
 
 def test_without_a_rate_nothing_is_refused() -> None:

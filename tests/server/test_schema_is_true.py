@@ -11,6 +11,7 @@ from byleave.protocol.states import Scope
 from byleave.server import openapi_document
 from harness.http_server import Answer, Server, StartServer
 from harness.json_values import Json, JsonObject
+from harness.push_service import PushService
 
 DOCUMENT = openapi_document()
 DIGEST = "0" * 64
@@ -20,12 +21,21 @@ SAMPLES: JsonObject = {
     "ApproveBody": {"decision": "approved", "scope": "class", "terms": {"rule": {"tool": "write_file"}}},
     "RejectBody": {"reason": "no"},
     "ConfirmBody": {"decision": "approved"},
+    "EditBody": {"digest": DIGEST, "content": "x", "timeout": 1},
     "CompletedReport": {"status": "completed", "result": {}, "duration_ms": 1},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},
     "ResultBatch": {"results": [{"tool_id": "exec_1", "report": {"status": "completed", "result": {}}}]},
     "Inspection": {"files": [{"path": "a", "sha256": DIGEST, "size": 1, "shortened": False}]},
     "UndoBody": {"plan": DIGEST, "partial": False},
+    "SessionTitle": {"title": "Release 2"},
+    "SessionUndoReport": {
+        "request_id": "undoreq_1",
+        "tool_id": "exec_1",
+        "undone": [{"tool_id": "exec_1", "undo_id": "undo_1", "files": 1}],
+        "done": False,
+        "begun": False,
+    },
     "UndoReport": {"request_id": "undoreq_1", "done": False, "begun": False},
     "GrantPreviewBody": {"rule": {"tool": "write_file", "exact": False, "paths": ["src/**"]}},
     "PolicyDeclaration": {
@@ -34,10 +44,12 @@ SAMPLES: JsonObject = {
     },
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
+    "PushDeviceBody": {**PushService("https://push.example.com").subscription()},
     "ExchangeBody": {"code": "x"},
+    "SignInFinishBody": {"ticket": "x", "code": "x", "state": "x", "iss": "x"},
     "ProofBody": {"claims": "a.b", "challenge": DIGEST},
 }
-IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id")}
+IDS = {name: f"{name[:4]}_1" for name in ("tool_id", "approval_id", "run_id", "grant_id", "session_id", "device_id")}
 
 
 def _operations() -> Iterator[tuple[str, str, JsonObject]]:
@@ -184,13 +196,14 @@ async def test_answers_are_as_described(server: Server, page: str) -> None:
     project = await alice.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
     tool_id, approval_id = await alice.question(project)
-    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "name": "x"}
+    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "session_id": session, "name": "x"}
     passed = 0
     for method, path, operation in _operations():
         streams = "text/event-stream" in str(operation["responses"].get("200"))
-        if method != "GET" or streams or path.startswith(("/mcp", "/sign")):
+        if method != "GET" or streams or path.startswith(("/mcp", "/sign", "/.well-known")):
             continue
         query = f"?session_id={session}" if path.endswith(("/messages", "/runs")) else ""
+        query = "?query=x" if path.endswith("/search") else query
         if page and any(one["name"] == "limit" for one in operation["parameters"]):
             query = f"{query}{'&' if query else '?'}limit=1"
         async with asyncio.timeout(20):

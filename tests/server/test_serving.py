@@ -337,3 +337,23 @@ async def test_server_that_meets_damage_as_it_starts_says_so(start_server: Start
     with pytest.raises(ConfigurationError, match="malformed") as refusal:
         await start_server()
     assert "backup" in (refusal.value.hint or "")
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs Linux")
+async def test_connection_of_a_machine_that_vanished_ends_by_itself(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[int, int]] = []
+
+    def look(self: serving.Descriptors, descriptor: int) -> None:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            waits = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            taken.append((waits, connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
+
+    monkeypatch.setattr(serving.Descriptors, "taken", look)
+    _, writer = await asyncio.open_connection(server.listening.host, server.listening.port)
+    async with asyncio.timeout(10):
+        while not taken:
+            await asyncio.sleep(0.01)
+    writer.close()
+    assert taken == [(60_000, 1)], "the system gives up after a minute in which nothing was acknowledged"

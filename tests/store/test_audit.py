@@ -421,16 +421,17 @@ async def test_calls_that_join_waiting_questions_are_no_fault(records: Records) 
     assert [check.fault for check in await records.store.audit.verify()] == [None]
 
 
-async def test_other_parameters_behind_an_ended_call_are_found_and_never_shown(records: Records) -> None:
+@pytest.mark.parametrize("column", ["true_params", "asked_params"])
+async def test_other_parameters_behind_an_ended_call_are_found_and_never_shown(records: Records, column: str) -> None:
     await fill_every_table(records)
-    fault = await whole_then_broken(records, "UPDATE tool_executions SET true_params = '{}' WHERE id = 'a'")
+    fault = await whole_then_broken(records, f"UPDATE tool_executions SET {column} = '{{}}' WHERE id = 'a'")
     assert "'a' of tool_executions was given other parameters after its end" in fault
     ended = await records.store.executions.get("a", user_id="alice")
-    assert ended.true_params is None
-    _, _, params = await records.store.approvals.replaced(
+    assert (ended.true_params, ended.asked_params) == (None, None)
+    _, _, call = await records.store.approvals.replaced(
         ended.approval_id or "", user_id="alice", whole=lambda approval: True
     )
-    assert params is None
+    assert call is None
 
 
 async def test_statistics_are_no_fault(records: Records) -> None:

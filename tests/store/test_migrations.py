@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -403,3 +405,12 @@ async def test_looking_at_a_record_of_an_older_version_says_to_start_the_server(
     old_record(tmp_path / "byleave.db", calls=1)
     with pytest.raises(ConfigurationError, match="older Byleave"):
         await Store.inspect(ServerSettings(home=tmp_path), seal_keys=SEAL_KEYS)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_record_that_is_no_file_is_told_in_words(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "byleave.db"
+    make(path)
+    script = f"import pathlib, byleave.store.migrations as all; all.bring_up_to_date(pathlib.Path({str(path)!r}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert "is not a file" in done.stderr

@@ -192,7 +192,7 @@ async def test_answers_asked_ahead_are_those_that_a_unit_would_get(
         await database.write(add("kept"))
         first = database.write(lambda transaction: together.wait(10))
         made = database.write(lambda transaction: transaction.execute(change, {"id": "new"}))
-        looked = database.write(look, ahead=[find("kept"), find("new")])
+        looked = database.write(look, ahead=lambda: [find("kept"), find("new")])
         together.set()
         await asyncio.gather(first, made)
         assert await looked == found
@@ -229,7 +229,7 @@ async def test_units_that_come_while_others_run_join_their_transaction(database_
     joined: list[asyncio.Future[str]] = []
 
     async def join() -> None:
-        joined.append(database.write(add("b"), ahead=[find("b")]))
+        joined.append(database.write(add("b"), ahead=lambda: [find("b")]))
 
     def work(transaction: Transaction) -> None:
         asyncio.run_coroutine_threadsafe(join(), loop).result(10)

@@ -58,6 +58,7 @@ async def a_day(records: Records) -> None:
         row = await begin(store, call, Question("write", 300), client_id="c1")
         if row.approval_id:
             await answer(store, row.approval_id, user_id="alice", approve=True, client_id="c1", grant=grant)
+            grant = replace(grant, scope=ApprovalScope.PROJECT)
     call = records.call(
         tool_name="execute_command", key="exec_run", params=json.dumps(script), risk_level=RiskLevel.MEDIUM
     )
@@ -89,10 +90,11 @@ async def a_write_that_is_looked_at(records: Records) -> None:
     question = Question("write", 300, inspection=Inspection(files=[file]), replaced="y" * 5000)
     verdict = Gate().judge("write_file", params).verdict
     row = await inspected(records.store, call.id, question, verdict, digest="d" * 64, client_id="c1")
-    _, text, true = await records.store.approvals.replaced(
+    _, text, found = await records.store.approvals.replaced(
         row.approval_id or "", user_id="alice", whole=lambda approval: True
     )
-    assert (text, true) == ("y" * 5000, params)
+    assert found is not None
+    assert (text, found.true_params) == ("y" * 5000, plain_json(params))
 
 
 async def runs_of_a_day(records: Records) -> None:

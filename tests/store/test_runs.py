@@ -4,7 +4,7 @@ import pytest
 
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.states import AgentMode, RunState
-from byleave.store.chat import Posted
+from byleave.store.chat import PAGE_CHARACTERS, Posted
 from harness.records import Records
 
 
@@ -156,3 +156,44 @@ async def test_a_session_asked_for_twice_is_one(records: Records) -> None:
     assert await records.store.chat.ensure_session("sess_x", "alice", records.project.id, "calls") == first
     with pytest.raises(NotFound):
         await records.store.chat.ensure_session("sess_x", "mallory", records.project.id, "calls")
+
+
+async def test_only_the_newest_run_of_a_session_keeps_the_conversation(records: Records) -> None:
+    store, session = records.store, records.session.id
+
+    async def worked(history: str | None) -> str:
+        content = "go on"
+        posted = await store.chat.post("alice", records.project.id, content, session_id=session, mode=AgentMode.SANDBOX)
+        run = await store.runs.claim("w1")
+        assert run is not None
+        if history is None:
+            await store.runs.fail(run, error="It failed before its first step.")
+        else:
+            await store.runs.finish(run, history=history, answer="done")
+        return posted.run_id
+
+    async def kept() -> list[str | None]:
+        return [(await store.runs.get(run_id, user_id="alice")).history for run_id in runs]
+
+    runs = [await worked("one")]
+    runs.append(await worked("one two"))
+    assert await kept() == [None, "one two"]
+    runs.append(await worked(None))
+    assert await kept() == [None, "one two", None], "the next run begins with it"
+    runs.append(await worked("one two four"))
+    assert await kept() == [None, None, None, "one two four"]
+
+
+async def test_a_page_of_long_messages_has_fewer_of_them(records: Records) -> None:
+    chat, session = records.store.chat, records.session.id
+    ids = [
+        (await chat.post("alice", records.project.id, text, session_id=session, mode=AgentMode.SANDBOX)).message_id
+        for text in ("first", "a" * PAGE_CHARACTERS, "b" * (PAGE_CHARACTERS // 2), "c" * (PAGE_CHARACTERS // 2), "last")
+    ]
+    found: list[tuple[list[str], bool]] = []
+    before = None
+    for _ in range(4):
+        rows, more = await chat.message_page("alice", session, 3, before)
+        before = rows[0].id
+        found.append(([row.id for row in rows], more))
+    assert found == [([ids[3], ids[4]], True), ([ids[2]], True), ([ids[1]], True), ([ids[0]], False)]

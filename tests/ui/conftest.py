@@ -182,5 +182,11 @@ def beside(page: Page) -> Locator:
     return page.locator(".page")
 
 
+async def choose(page: Page, label: str, option: str) -> None:
+    """Choose one of a list's values by its words."""
+    await page.get_by_role("combobox", name=label, exact=True).click()
+    await page.get_by_role("option", name=option, exact=True).click()
+
+
 async def shot(page: Page, name: str) -> None:
     await page.screenshot(path=SHOTS / f"{name}.png")

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from harness.household import Household
 
-from .conftest import answer, beside, question, say, shot
+from .conftest import answer, beside, choose, question, say, shot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,7 +41,7 @@ async def test_history_is_filtered_and_each_call_tells_everything(page: Page) ->
     await expect(main).to_contain_text("package.json")
     await expect(main).to_contain_text("rm -rf /")
     await shot(page, "history")
-    await main.get_by_label("Risk").select_option("LOW")
+    await choose(page, "Risk", "Low")
     await expect(main).not_to_contain_text("rm -rf /")
     await main.get_by_role("link", name=re.compile("package.json")).first.click()
     for told in ("digest", "without asking", "exec_", "Reads a file of the workspace."):
@@ -53,7 +53,7 @@ async def test_history_is_filtered_and_each_call_tells_everything(page: Page) ->
 async def test_what_would_happen_if_is_answered_without_doing_it(page: Page, home: Household) -> None:
     await page.get_by_role("link", name="Policy").click()
     main = beside(page)
-    await main.get_by_label("Tool").select_option("execute_command")
+    await choose(page, "Tool", "execute_command")
     line = main.get_by_label(re.compile("Command line|line", re.IGNORECASE)).first
     await line.fill("rm -rf build")
     await main.get_by_role("button", name="Check").click()

@@ -20,7 +20,7 @@ from harness.fleet import Fleet, open_fleet
 from harness.postgres import PostgresServer
 from harness.processes import Process, User
 
-from .conftest import answer, answer_with, beside, card, deny, more, question, say, shot
+from .conftest import answer, answer_with, beside, card, choose, deny, more, question, say, shot
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("D", "U"), pytest.mark.timeout(180)]
 
@@ -120,7 +120,7 @@ async def test_every_flow_works_while_servers_are_restarted(fleet: Fleet, browse
             await expect(beside(page)).to_contain_text("Digest")
 
             await page.get_by_role("link", name="Policy").click()
-            await beside(page).get_by_label("Tool").select_option("execute_command")
+            await choose(page, "Tool", "execute_command")
             await beside(page).get_by_label(re.compile("line", re.IGNORECASE)).first.fill("rm -rf build")
             await beside(page).get_by_role("button", name="Check").click()
             await expect(beside(page)).to_contain_text("Refused")

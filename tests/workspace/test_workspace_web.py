@@ -13,11 +13,12 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic import SecretStr
 
+from byleave.addresses import CheckedResolver, is_never_asked, is_public
 from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.settings import ClientSettings
 from byleave.workspace import web as fetching
-from byleave.workspace.web import BoundedWeb, CheckedResolver, WebSearcher, checked_url, is_never_asked, is_public
+from byleave.workspace.web import BoundedWeb, WebSearcher, checked_url
 from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place

@@ -10,8 +10,12 @@ import type {
   CheckAnswer,
   CheckBody,
   DecisionAnswer,
+  EditAnswer,
+  EditableCall,
+  EditBody,
   Execution,
   ExecutionPage,
+  FileOffers,
   Grant,
   GrantList,
   GrantPreview,
@@ -21,12 +25,25 @@ import type {
   MessageAccepted,
   MessageBody,
   MessageList,
+  NoticeTest,
+  Notifications,
+  PhoneLink,
   Project,
   ProjectBody,
   ProjectList,
+  PushDevice,
+  PushDeviceBody,
   RuleLayers,
   RunList,
+  Session,
+  SessionChanges,
+  SessionDeleted,
+  SessionExport,
   SessionList,
+  SessionSearch,
+  SessionText,
+  SessionUndoAnswer,
+  SessionUndoPlan,
   SignInLink,
   ToolCatalogue,
   UndoAnswer,
@@ -114,6 +131,21 @@ export class Api {
   /** For who has no project yet; another tab may have asked at the same moment, and both get the same one. */
   firstProject = (name: string) => this.#send<Project>("/my/projects", { name, if_none: true } satisfies ProjectBody);
   sessions = (project: string) => this.#get<SessionList>(inProject(project, "chat/sessions"));
+  search = (project: string, query: string) => this.#get<SessionSearch>(inProject(project, "chat/search"), { query });
+  renameSession = (project: string, session: string, title: string) =>
+    this.#send<Session>(inSession(project, session, "rename"), { title });
+  /** Asked twice it would not find what it has deleted. */
+  deleteSession = (project: string, session: string) =>
+    this.#ask<SessionDeleted>("POST", inSession(project, session, "delete"), {});
+  exportSession = (project: string, session: string) => this.#get<SessionExport>(inSession(project, session, "export"));
+  sessionText = (project: string, session: string) => this.#get<SessionText>(inSession(project, session, "markdown"));
+  sessionChanges = (project: string, session: string) =>
+    this.#get<SessionChanges>(inSession(project, session, "changes"));
+  sessionUndoPlan = (project: string, session: string) =>
+    this.#get<SessionUndoPlan>(inSession(project, session, "undo"));
+  undoSession = (project: string, session: string, body: UndoBody) =>
+    this.#ask<SessionUndoAnswer>("POST", inSession(project, session, "undo"), body);
+  files = (project: string, query: string) => this.#get<FileOffers>(inProject(project, "files"), { query });
   messages = (project: string, session_id: string, limit: number, before?: string) =>
     this.#get<MessageList>(inProject(project, "chat/messages"), { session_id, limit, before });
   /** Goes out again under its own name only, which the outbox keeps. */
@@ -126,7 +158,8 @@ export class Api {
   stopRun = (project: string, run: string) =>
     this.#send<Cancelled>(inProject(project, `chat/runs/${encodeURIComponent(run)}/cancel`), {});
 
-  approvals = (project_id: string) => this.#get<ApprovalList>("/my/approvals", { project_id });
+  /** Without a project: of all. */
+  approvals = (project_id?: string) => this.#get<ApprovalList>("/my/approvals", { project_id });
   approve = (project: string, approval: string, body: ApproveBody) =>
     this.#send<DecisionAnswer>(inProject(project, `approvals/${encodeURIComponent(approval)}/approve`), body);
   reject = (project: string, approval: string, reason: string | null) =>
@@ -134,6 +167,13 @@ export class Api {
   /** `reveal`: also what is masked in the question. */
   whole = (approval: string, reveal = false) =>
     insist(() => this.#get<WholeCall>(`/my/approvals/${encodeURIComponent(approval)}/whole`, reveal ? { reveal } : {}));
+  editable = (approval: string, reveal: boolean) =>
+    insist(() =>
+      this.#get<EditableCall>(`/my/approvals/${encodeURIComponent(approval)}/editable`, reveal ? { reveal } : {}),
+    );
+  /** Asked twice it would meet the question it has withdrawn itself. */
+  edit = (project: string, approval: string, body: EditBody) =>
+    this.#ask<EditAnswer>("POST", inProject(project, `approvals/${encodeURIComponent(approval)}/edit`), body);
   change = (approval: string) => this.#get<WriteChange>(`/my/approvals/${encodeURIComponent(approval)}/change`);
 
   history = (query: HistoryQuery) => this.#get<ExecutionPage>("/my/tools/history", query);
@@ -155,6 +195,11 @@ export class Api {
   audit = (project: string, limit: number, before?: number) =>
     this.#get<AuditPage>(inProject(project, "audit"), { limit, before });
   verifyAudit = (project: string) => insist(() => this.#get<AuditCheck>(inProject(project, "audit/verify")));
+  notices = () => insist(() => this.#get<Notifications>("/my/notices"));
+  addDevice = (body: PushDeviceBody) => this.#send<PushDevice>("/my/notices/devices", body);
+  removeDevice = (device: string) => this.#ask<PushDevice>("POST", `/my/notices/devices/${device}/remove`);
+  testNotices = () => this.#ask<NoticeTest>("POST", "/my/notices/test");
+  phoneLink = () => this.#send<PhoneLink>("/my/signin/phone", {});
   signInLink = () => this.#send<SignInLink>("/my/signin", {});
 
   #get<T>(path: string, query: Query = {}): Promise<T> {
@@ -184,6 +229,10 @@ export class Api {
 
 function inProject(project: string, rest: string): string {
   return `/my/projects/${encodeURIComponent(project)}/${rest}`;
+}
+
+function inSession(project: string, session: string, rest: string): string {
+  return inProject(project, `chat/sessions/${encodeURIComponent(session)}/${rest}`);
 }
 
 export function withQuery(path: string, query: Query): string {

@@ -44,6 +44,10 @@ export class BrowserHost implements Host {
       this.onSignedOut?.();
       this.forget();
     });
+    // A notification was tapped while the page is open.
+    navigator.serviceWorker?.addEventListener("message", ({ data }) => {
+      if (typeof data?.show === "string" && data.show.startsWith("#/")) location.hash = data.show;
+    });
     // Brought back as it was, it would show their conversation to whoever presses Back.
     window.addEventListener("pageshow", ({ persisted }) => {
       if (!persisted || !this.#key.hasLeft()) return;

@@ -26,6 +26,7 @@ test("routes are read and written, and what is no route of ours is the chat", ()
     "#/policy",
     "#/audit",
     "#/agents",
+    "#/review/appr_1",
   ]) {
     expect(routeHash(readRoute(hash))).toBe(hash);
   }

@@ -225,6 +225,28 @@ test("what was settled never stands above what still waits", () => {
   );
 });
 
+describe("a call that the person changed", () => {
+  const edit = { edited_by: "person:alice", asked: {} };
+  const heir = command("b2", 9, { id: "b2", tool_ids: ["tool-b"], edit });
+
+  test("stays where it was, also while another question waits", () => {
+    const [a, b] = [command("a", 1), command("b", 2)];
+    const held: Held = { questions: [b], since: 0 };
+    const between = hold(held, [a], 10, new Set(["b"]));
+    expect(between.questions).toEqual([b]);
+    expect(hold(between, [a, heir], 20, new Set(["b"])).questions.map(({ id }) => id)).toEqual(["b2"]);
+    // Somebody else's withdrawal leads on to what waits.
+    expect(hold(held, [a], 10).questions).toEqual([a]);
+  });
+
+  test("keeps its place in a change set", () => {
+    const [a, b] = [sample.approval("a", 1), sample.approval("b", 2)];
+    const changed = sample.approval("c", 3, { tool_ids: b.tool_ids, edit });
+    const held = hold({ questions: [a, b], since: 0 }, [a, changed], 10, new Set(["b"]));
+    expect(held.questions.map(({ id }) => id)).toEqual(["a", "c"]);
+  });
+});
+
 describe("a change set", () => {
   const set = (...more: Partial<Question>[]) =>
     ["a.md", "b.md", "c.md"].map((id, index) => sample.approval(id, index + 1, { tool_ids: ["t"], ...more[index] }));

@@ -501,6 +501,7 @@ describe("the composer", () => {
       requests: 1,
       input_tokens: 1200,
       output_tokens: 30,
+      cost_usd: null,
       timestamp: sample.at(1),
     });
     expect(screen.getByText(/tokens in/)).toBeTruthy();
@@ -569,23 +570,46 @@ describe("agents and modes", () => {
 });
 
 describe("this browser", () => {
-  test("a link for another device is made only when asked for, and says what it is", async () => {
-    const host = new TableHost({ "POST /my/signin": { path: "/signin?code=abc", expires_in_seconds: 600 } }, "browser");
+  test("a code for a phone is made only when asked for, and says what it is", async () => {
+    const made = {
+      url: "http://192.168.1.10:8477/signin?code=abc",
+      qr: ["101", "010", "111"],
+      expires_in_seconds: 600,
+    };
+    const host = new TableHost({ "POST /my/signin/phone": made }, "browser");
     const { user } = await shown(host);
     const copied = vi.spyOn(navigator.clipboard, "writeText").mockResolvedValue();
-    await user.click(screen.getByRole("button", { name: "Settings" }));
+    await user.click(screen.getByRole("button", { name: "Use your phone" }));
     expect(screen.getByText(/The first to open it is in/)).toBeTruthy();
-    expect(host.asked.some((each) => each.path === "/my/signin")).toBe(false);
-    await user.click(screen.getByRole("button", { name: "Make a link" }));
+    expect(host.asked.some((each) => each.path.startsWith("/my/signin"))).toBe(false);
+    await user.click(screen.getByRole("button", { name: "Show a code" }));
     const link = await screen.findByRole<HTMLInputElement>("textbox", { name: "Sign-in link" });
-    expect(link.value).toBe(`${location.origin}/signin?code=abc`);
+    expect(link.value).toBe(made.url);
+    const [light, dark] = screen.getByRole("img", { name: "Code to scan" }).querySelectorAll("path");
+    expect(light?.getAttribute("d")).toBe("M0 0h11v11H0z");
+    expect(dark?.getAttribute("d")?.match(/M\d+ \d+/g)).toEqual(["M4 4", "M6 4", "M5 5", "M4 6", "M5 6", "M6 6"]);
+    expect(screen.getByText(/Notifications on the phone need https/)).toBeTruthy();
     await user.click(link);
     await user.click(screen.getByRole("button", { name: "Copy" }));
     expect(copied).toHaveBeenCalledWith(link.value);
     expect(await screen.findByText(/Copied/)).toBeTruthy();
-    host.table["POST /my/signin"] = new Refusal(500, { detail: "Broke." });
+    host.table["POST /my/signin/phone"] = new Refusal(500, { detail: "Broke." });
     await user.click(screen.getByRole("button", { name: "Make another" }));
     expect((await screen.findByRole("alert")).textContent).toContain("Broke.");
+  });
+
+  test("a server that only its own machine can open says how to change that, and gives a link for here", async () => {
+    const refusal = new Refusal(409, { detail: "Only here.", hint: "Set BYLEAVE_PUBLIC_URL.", state: "local" });
+    const link = { path: "/signin?code=abc", expires_in_seconds: 600 };
+    const host = new TableHost({ "POST /my/signin/phone": refusal, "POST /my/signin": link }, "browser");
+    const { user } = await shown(host);
+    await user.click(screen.getByRole("button", { name: "Use your phone" }));
+    await user.click(screen.getByRole("button", { name: "Show a code" }));
+    const said = "Only here. Set BYLEAVE_PUBLIC_URL. The link below works on this machine only.";
+    expect((await screen.findByRole("alert")).textContent).toBe(said);
+    const field = await screen.findByRole<HTMLInputElement>("textbox", { name: "Sign-in link" });
+    expect(field.value).toBe(`${location.origin}/signin?code=abc`);
+    expect(screen.queryByRole("img", { name: "Code to scan" })).toBeNull();
   });
 
   test("notifications and sounds are off until they are turned on, and a refusal is said", async () => {

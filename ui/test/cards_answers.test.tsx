@@ -281,7 +281,7 @@ describe("allowing similar calls", () => {
     const approve = vi.fn(async () => ({}));
     open({ api: api({ approve }) });
     for (const [opener, words] of [
-      ["Allow similar…", "Allow similar calls in this conversation"],
+      ["Allow similar…", "Allow similar calls"],
       ["Allow everything in this conversation…", "Allow everything in this conversation"],
     ] as const) {
       await wait(700);

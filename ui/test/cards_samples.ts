@@ -34,6 +34,7 @@ export function question(more: Partial<Question> = {}): Question {
       },
       { rule: { tool: "execute_command", command: ["git"], exact: false }, text: "every git", widest: "any git" },
     ],
+    edit: null,
     status: "pending",
     timeout_seconds: 300,
     created_at: "2026-01-01T12:00:00.000Z",
@@ -97,6 +98,7 @@ export function writeChange(more: Partial<WriteChange> = {}): WriteChange {
     before_sha256: "a".repeat(64),
     before_size: 8,
     seen_at: "2026-01-01T12:00:00.000Z",
+    asked: null,
     ...more,
   };
 }

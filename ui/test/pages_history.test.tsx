@@ -7,6 +7,7 @@ import { FIRST_PAUSE_MS } from "../src/feed";
 import { Copyable } from "../src/pages/facts";
 import {
   at,
+  choose,
   execution,
   expectAccessible,
   FakeHost,
@@ -90,10 +91,10 @@ it("filters are the server's, except for the text", async () => {
   const host = hostWith(many({}, { tool_id: "exec_2", tool_params: { path: "src/app.py" }, error: "No such file." }));
   await showPage(HISTORY, host);
   const user = userEvent.setup({ delay: null, pointerEventsCheck: 0 });
-  await user.selectOptions(screen.getByLabelText("Tool"), "write_file");
-  await user.selectOptions(screen.getByLabelText("State"), "failed");
-  await user.selectOptions(screen.getByLabelText("Risk"), "HIGH");
-  await user.selectOptions(screen.getByLabelText("Conversation"), "here");
+  await choose("Tool", "Write");
+  await choose("State", "failed, refused or stopped");
+  await choose("Risk", "High");
+  await choose("Conversation", "The open one");
   const asked = Object.fromEntries(host.of("/my/tools/history").at(-1)?.query ?? []);
   expect(asked).toEqual({
     project_id: "proj_1",
@@ -118,13 +119,15 @@ it("filters are the server's, except for the text", async () => {
 
 it("without an open conversation the record cannot be narrowed to it", async () => {
   await showPage(HISTORY, hostWith(many()), { sessionId: null });
-  expect(screen.getByRole<HTMLOptionElement>("option", { name: "The open one" }).disabled).toBe(true);
+  await userEvent.click(screen.getByRole("combobox", { name: "Conversation" }));
+  expect((await screen.findAllByRole("option")).map((option) => option.textContent)).toEqual(["All"]);
+  await userEvent.keyboard("{Escape}");
   expect(screen.getByText("No call yet.")).toBeTruthy();
 });
 
 it("a filter that fits nothing says so", async () => {
   await showPage(HISTORY, hostWith(many()));
-  await userEvent.selectOptions(screen.getByLabelText("Risk"), "HIGH");
+  await choose("Risk", "High");
   expect(screen.getByText("No call fits.")).toBeTruthy();
 });
 
@@ -340,8 +343,8 @@ it("an answer that was overtaken by another filter is dropped", async () => {
     () => new Promise<ReturnType<typeof told>>((resolve) => waiting.push(resolve)),
   );
   await showPage(HISTORY, host);
-  await userEvent.selectOptions(screen.getByLabelText("Risk"), "HIGH");
-  await userEvent.selectOptions(screen.getByLabelText("Risk"), "LOW");
+  await choose("Risk", "High");
+  await choose("Risk", "Low");
   await act(async () => waiting[2]?.(told(many({}))));
   await act(async () => waiting[0]?.(told(many({}, { tool_id: "exec_2" }))));
   await act(async () => waiting[1]?.(refused(500, "Broken.")));
@@ -352,7 +355,7 @@ it("an answer that was overtaken by another filter is dropped", async () => {
 it("the list keeps its filters, its place and the focus while one call is looked at", async () => {
   const host = hostWith(many({})).on("GET", "/my/tools/exec_1", execution());
   const { go, container, move } = await showPage(HISTORY, host);
-  await userEvent.selectOptions(screen.getByLabelText("Risk"), "LOW");
+  await choose("Risk", "Low");
   const frame = container.querySelector(".page-frame") as HTMLElement;
   frame.scrollTop = 120;
   fireEvent.scroll(frame);
@@ -365,7 +368,7 @@ it("the list keeps its filters, its place and the focus while one call is looked
   const asked = host.of("/my/tools/history").length;
   await move(HISTORY);
   expect(frame.scrollTop).toBe(120);
-  expect(screen.getByLabelText<HTMLSelectElement>("Risk").value).toBe("LOW");
+  expect(screen.getByRole("combobox", { name: "Risk" }).textContent).toBe("Low");
   expect(document.activeElement?.textContent).toBe("History");
   expect(host.of("/my/tools/history")).toHaveLength(asked);
 });

@@ -12,7 +12,7 @@ import type {
   ToolInfo,
   UndoPlan,
 } from "@protocol";
-import { act, render } from "@testing-library/react";
+import { act, render, screen } from "@testing-library/react";
 import { userEvent } from "@testing-library/user-event";
 import axe from "axe-core";
 import { expect, vi } from "vitest";
@@ -20,6 +20,7 @@ import { Api } from "../src/api";
 import type { Route } from "../src/app/route";
 import type { Answer, Host } from "../src/host";
 import { Pages } from "../src/pages/Pages";
+import type { PageProps } from "../src/pages/props";
 import { EMPTY, type Question, type State, type ToolCall } from "../src/state/model";
 import { withRealStyles } from "./quick_styles";
 
@@ -93,10 +94,17 @@ export interface Shown {
   move: (route: Route) => Promise<void>;
 }
 
-export async function showPage(route: Route, host: FakeHost, part: Partial<State> = {}): Promise<Shown> {
+export async function showPage(
+  route: Route,
+  host: FakeHost,
+  part: Partial<State> = {},
+  manage?: PageProps["manage"],
+): Promise<Shown> {
   const go = vi.fn<(route: Route) => void>();
   const api = new Api(host);
-  const page = (state: State, where = route) => <Pages route={where} state={state} api={api} host={host} go={go} />;
+  const page = (state: State, where = route) => (
+    <Pages route={where} state={state} api={api} host={host} go={go} {...(manage && { manage })} />
+  );
   const shown = render(page(stateOf(part)));
   await act(async () => {});
   return {
@@ -106,6 +114,12 @@ export async function showPage(route: Route, host: FakeHost, part: Partial<State
     heard: (next) => shown.rerender(page(stateOf({ ...part, ...next }))),
     move: (where) => act(async () => shown.rerender(page(stateOf(part), where))),
   };
+}
+
+/** Chooses a value of a list by its words, as a person would. */
+export async function choose(label: string | RegExp, option: string): Promise<void> {
+  await userEvent.click(screen.getByRole("combobox", { name: label }));
+  await userEvent.click(await screen.findByRole("option", { name: option }));
 }
 
 /** Puts text into a field, where it stands. */
@@ -147,6 +161,7 @@ export function execution(part: Partial<Execution> = {}): Execution {
     reasons: ["Reading a file changes nothing."],
     approved_by: "risk:LOW",
     decision: null,
+    edit: null,
     status: "completed",
     error: null,
     error_type: null,
@@ -200,6 +215,7 @@ export function question(part: Partial<Question> = {}): Question {
     description: "",
     inspection: null,
     suggestions: [],
+    edit: null,
     status: "pending",
     timeout_seconds: 300,
     created_at: at(40),
@@ -224,6 +240,7 @@ export function grant(part: Partial<Grant> = {}): Grant {
     user_id: "alice",
     project_id: PROJECT,
     session_id: SESSION,
+    agent_id: null,
     scope: "class",
     rule: { tool: "execute_command", command: ["git", "status"], exact: false, paths: [], files: {} },
     text: "commands that begin with git status",
@@ -253,6 +270,7 @@ export const agent = (part: Partial<AgentInfo> = {}): AgentInfo => ({
   name: "chat",
   description: "Works on what you write.",
   model: "offline",
+  models: ["offline"],
   mode: "sandbox",
   widest_mode: "full",
   tools: ["read_file", "write_file"],

@@ -1,10 +1,11 @@
 // Conversations, grants, audit and agents: what each says, what can be done there, and what it says when it is empty.
 
-import { act, cleanup, screen } from "@testing-library/react";
+import { act, cleanup, screen, waitFor } from "@testing-library/react";
 import { userEvent } from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { RESEND_MS } from "../src/api";
 import {
+  type Asked,
   agent,
   at,
   auditEntry,
@@ -62,18 +63,44 @@ describe("conversations", () => {
     expect(go).toHaveBeenCalledWith({ page: "chat", session: null });
   });
 
-  it("are found by words of their title", async () => {
-    await showPage(SESSIONS, new FakeHost(), {
-      sessions: [session(), session({ session_id: "sess_2", title: "Tidy" })],
-    });
+  it("are found by title and by what was said, with the words marked", async () => {
+    const tidy = session({ session_id: "sess_2", title: "Tidy" });
+    const host = new FakeHost().on("GET", "/my/projects/proj_1/chat/search", ({ query }: Asked) =>
+      told(
+        query.get("query") === "TIDY"
+          ? {
+              found: [
+                { session: tidy, messages: 2, excerpt: "…please tidy up the…" },
+                { session: session({ session_id: "sess_gone" }), messages: 1, excerpt: "tidy" },
+              ],
+              complete: false,
+            }
+          : { found: [], complete: true },
+      ),
+    );
+    const manage = vi.fn();
+    const { container } = await showPage(SESSIONS, host, { sessions: [session(), tidy] }, manage);
     const box = screen.getByRole("searchbox");
     await write(box, "TIDY");
+    expect(await screen.findByText("1 conversation found; give more words to see others")).toBeTruthy();
     expect(screen.getAllByRole("listitem")).toHaveLength(1);
-    expect(screen.getByText("1 of 2 shown")).toBeTruthy();
+    expect([...container.querySelectorAll("mark")].map((mark) => mark.textContent)).toEqual(["Tidy", "tidy"]);
+    expect(screen.getByText("in 2 messages")).toBeTruthy();
+    await expectAccessible(container);
+    await userEvent.click(screen.getByRole("button", { name: "Manage Tidy" }));
+    await userEvent.click(await screen.findByRole("menuitem", { name: "Rename" }));
+    expect(manage).toHaveBeenCalledWith({ what: "rename", session: tidy });
     await write(box, " nothing like it");
-    expect(screen.getByText("No match.")).toBeTruthy();
+    expect(await screen.findByText("No match.")).toBeTruthy();
     await userEvent.click(screen.getByRole("button", { name: "Show all" }));
-    expect(screen.getAllByRole("listitem")).toHaveLength(2);
+    await waitFor(() => expect(screen.getAllByRole("listitem")).toHaveLength(2));
+  });
+
+  it("say why they could not be searched", async () => {
+    const host = new FakeHost().on("GET", "/my/projects/proj_1/chat/search", () => refused(400, "Not so.", "Else."));
+    await showPage(SESSIONS, host, { sessions: [session()] });
+    await write(screen.getByRole("searchbox"), "x");
+    expect((await screen.findByRole("alert")).textContent).toContain("Not so.");
   });
 
   it("say what to do when there is none", async () => {
@@ -109,7 +136,7 @@ describe("grants", () => {
     expect(ended[2]).toContain("used up");
     expect(ended[3]).toContain("its time was over");
     await expectAccessible(container);
-    await userEvent.click(screen.getAllByRole("link", { name: "another one" })[0] as HTMLElement);
+    await userEvent.click(screen.getAllByRole("link", { name: "another conversation" })[0] as HTMLElement);
     expect(go).toHaveBeenCalledWith({ page: "chat", session: "sess_2" });
   });
 

@@ -5,7 +5,7 @@ import type { Finding } from "@protocol";
 import { cleanup, screen, within } from "@testing-library/react";
 import { userEvent } from "@testing-library/user-event";
 import { afterEach, describe, expect, it } from "vitest";
-import { checkAnswer, expectAccessible, FakeHost, refused, showPage, TOOLS, told, write } from "./pages_house";
+import { checkAnswer, choose, expectAccessible, FakeHost, refused, showPage, TOOLS, told, write } from "./pages_house";
 
 afterEach(cleanup);
 
@@ -190,16 +190,16 @@ describe("another tool", () => {
   it("has a field for each of its parameters", async () => {
     const host = houseWith();
     const { container } = await showPage(POLICY, host);
-    await userEvent.selectOptions(screen.getByLabelText("Tool"), "write_file");
+    await choose("Tool", "write_file");
     await write(screen.getByLabelText("path"), "a.sh");
     await write(screen.getByLabelText("content"), "ls");
-    await userEvent.selectOptions(screen.getByLabelText(/^mode/), "append");
+    await choose(/^mode/, "append");
     await userEvent.click(button());
     expect(bodies(host)[0]).toMatchObject({
       tool_name: "write_file",
       tool_params: { path: "a.sh", content: "ls", mode: "append" },
     });
-    await userEvent.selectOptions(screen.getByLabelText("Tool"), "search_files");
+    await choose("Tool", "search_files");
     await write(screen.getByLabelText("pattern"), "x");
     await userEvent.click(screen.getByRole("checkbox", { name: "case_sensitive" }));
     await write(screen.getByLabelText(/max_results/), "5");

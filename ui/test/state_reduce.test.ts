@@ -67,6 +67,7 @@ describe("messages", () => {
         requests: 1,
         input_tokens: 1,
         output_tokens: 1,
+        cost_usd: null,
         timestamp: sample.at(1),
       },
     );
@@ -197,6 +198,16 @@ describe("tool calls", () => {
 });
 
 describe("questions", () => {
+  test("a call that a person changed is what they made of it, and says so", () => {
+    const edit = { edited_by: "person:alice", asked: { path: "q", content: "x" } };
+    const start = sample.started("tool-q", 1, { approved_by: null });
+    const again = sample.asked("r", 3, { tool_id: "tool-q", tool_params: { path: "q", content: "y" }, edit });
+    const state = told(OPEN, start, sample.asked("q", 2), sample.decided("q", { status: "cancelled" }), again);
+    expect(tool(state, "tool-q")).toMatchObject({ params: { content: "y" }, edit, status: "awaiting_approval" });
+    expect(state.questions.map(({ id }) => id)).toEqual(["r"]);
+    expect(tool(told(OPEN, start, sample.asked("q", 2)), "tool-q").edit).toBeUndefined();
+  });
+
   test("questions of every session wait, in the order they came", () => {
     const state = told(OPEN, sample.asked("a", 1), sample.asked("b", 2, { session_id: "other" }), sample.asked("a", 1));
     expect(state.questions.map((each) => each.id)).toEqual(["a", "b"]);
@@ -269,9 +280,10 @@ describe("runs, usage, grants, machines", () => {
       requests: 2,
       input_tokens: 30,
       output_tokens: 4,
+      cost_usd: null,
       timestamp: sample.at(1),
     };
-    expect(told(OPEN, used).usage).toEqual({ requests: 2, inputTokens: 30, outputTokens: 4 });
+    expect(told(OPEN, used).usage).toEqual({ requests: 2, inputTokens: 30, outputTokens: 4, cost: null });
   });
 
   test("a new grant comes first and is remarked in its conversation; a changed one stays in its place", () => {

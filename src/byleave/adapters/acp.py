@@ -12,7 +12,10 @@ import asyncio
 import json
 import os
 import posixpath
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+import shutil
+import stat
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -32,6 +35,7 @@ from acp.helpers import (
 )
 from acp.interfaces import Client as Editor
 from acp.schema import (
+    AcpMcpServer,
     AgentCapabilities,
     AllowedOutcome,
     AudioContentBlock,
@@ -39,11 +43,13 @@ from acp.schema import (
     ContentToolCallContent,
     EmbeddedResourceContentBlock,
     FileEditToolCallContent,
+    HttpMcpServer,
     ImageContentBlock,
     Implementation,
     InitializeResponse,
     ListSessionsResponse,
     LoadSessionResponse,
+    McpServerStdio,
     NewSessionResponse,
     PermissionOption,
     PromptCapabilities,
@@ -52,6 +58,7 @@ from acp.schema import (
     SessionCapabilities,
     SessionInfo,
     SessionListCapabilities,
+    SseMcpServer,
     StopReason,
     TerminalToolCallContent,
     TextContentBlock,
@@ -66,6 +73,7 @@ from acp.schema import (
 from byleave.gate import MASK_PREFIX, safe_text
 from byleave.protocol.approvals import ApproveBody, DecisionAnswer, RejectBody, SeenRole, WholeCall
 from byleave.protocol.chat import (
+    CHAT_AGENT,
     MAX_MESSAGE_CHARACTERS,
     Cancelled,
     MessageAccepted,
@@ -73,7 +81,7 @@ from byleave.protocol.chat import (
     MessageList,
     SessionList,
 )
-from byleave.protocol.errors import ByleaveError, ConflictError, NotFound, UnreachableError
+from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, SignedOut, UnreachableError
 from byleave.protocol.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -86,6 +94,7 @@ from byleave.protocol.events import (
     ToolOutput,
     ToolStarted,
 )
+from byleave.protocol.executions import Execution, ExecutionPage
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, ExecutionStatus, RunState
 from byleave.protocol.wire import new_id
@@ -118,6 +127,22 @@ def begun(event: ToolStarted, directory: Path) -> ToolCallStart:
     )
 
 
+def replayed(call: Execution, directory: Path) -> ToolCallStart:
+    """A call of an earlier time, as an editor shows it that opens its session again."""
+    path = absolute(call.tool_params, directory)
+    text = "\n".join(part for part in (call.error, _result(call.tool_name, call.result) if call.result else "") if part)
+    done, open_still = call.status is ExecutionStatus.COMPLETED, not call.status.ended
+    return start_tool_call(
+        call.tool_id,
+        title(call.tool_name, call.tool_params),
+        kind=KINDS.get(call.tool_name, "other"),
+        status="completed" if done else "in_progress" if open_still else "failed",
+        content=[tool_content(text_block(text))] if text else None,
+        locations=[ToolCallLocation(path=str(path))] if path is not None else None,
+        raw_input=call.tool_params,
+    )
+
+
 def ended(event: ToolFinished) -> ToolCallProgress:
     done = event.status is ExecutionStatus.COMPLETED
     text = "" if done else (event.error or event.status.value)
@@ -143,6 +168,10 @@ def title(tool_name: str, params: Mapping[str, Any]) -> str:
             text = f"{tool_name} {query}"
         case _:
             text = tool_name
+    return one_line(text)
+
+
+def one_line(text: str) -> str:
     line = safe_text(" ".join(text.split()))
     return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1]}…"
 
@@ -201,6 +230,7 @@ class Chat(Protocol):
     async def list_sessions(self, project_id: str) -> SessionList: ...
     async def cancel_run(self, project_id: str, run_id: str) -> Cancelled: ...
     async def whole_call(self, approval_id: str) -> WholeCall: ...
+    async def history(self, filters: Mapping[str, str | int] | None = None) -> ExecutionPage: ...
     async def approve(self, project_id: str, approval_id: str, body: ApproveBody) -> DecisionAnswer: ...
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
     def stream(
@@ -219,6 +249,8 @@ class EditorSession:
     project_id: str
     directory: Path
     session_id: str | None = None
+    notice: str | None = None
+    """Told with the first answer."""
 
 
 @dataclass
@@ -368,7 +400,7 @@ class Turn:
         request = question.request
         call = ToolCallUpdate(
             tool_call_id=request.tool_id,
-            title=request.description,
+            title=one_line(self._asker(request) + request.description.partition("\n")[0]),
             status="pending",
             content=await self._dialog_content(request),
         )
@@ -426,7 +458,7 @@ class Turn:
 
     async def _dialog_content(self, request: ApprovalRequested) -> list[Content]:
         """Return the content of the dialog."""
-        lines = [request.description, *(finding.reason for finding in request.findings)]
+        lines = [f"{self._asker(request)}{request.description}", *(finding.reason for finding in request.findings)]
         content: list[Content] = [tool_content(text_block("\n".join(lines)))]
         if request.tool_name == "write_file":
             content.append(await self._change(request) or tool_content(text_block(await self._whole(request))))
@@ -440,6 +472,11 @@ class Turn:
             how = f"`byleave approvals show {request.approval_id} --reveal`"
             content.append(tool_content(text_block(f"See what is masked on the page, or with {how}.")))
         return content
+
+    def _asker(self, request: ApprovalRequested) -> str:
+        """Name an agent that is not the one of this conversation: one that runs elsewhere may name it, too."""
+        own = self.agent or CHAT_AGENT
+        return "" if request.agent_id in (None, own) else f"Asked by the agent {safe_text(request.agent_id)}: "
 
     async def _change(self, request: ApprovalRequested) -> Content | None:
         """Return the diff of a write; None if the editor cannot compare all of it."""
@@ -508,17 +545,39 @@ def _late_answer(decided: ApprovalDecided) -> str:
     return f"\n\nAlready decided: {decided.status.value}{by}. Your answer came later and changed nothing.\n"
 
 
-REFUSED = -32000
+REFUSED = -32603
 """Code of errors that explain themselves."""
+SIGN_IN = -32000
+"""To an editor it says that its user has to sign in, and to no other error."""
+MOST_REPLAYED = 500
+"""Calls that are shown again when a session is opened; the history has them all."""
+PAGE = 100
 OpenProject = Callable[[Path], Awaitable[str]]
 """Returns the project of a directory, once a client executes there."""
+EditorsServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 Block = TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
+
+
+def _piped(descriptor: int, *, reads: bool) -> int:
+    """The descriptor, or if it is a file a pipe from it or to it: an event loop waits for pipes only."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    source, target = os.pipe()
+    kept, passed = (source, target) if reads else (target, source)
+    ends = (descriptor, passed) if reads else (passed, descriptor)
+
+    def copy() -> None:
+        with os.fdopen(ends[0], "rb", buffering=0) as taken, os.fdopen(ends[1], "wb", buffering=0) as given:
+            shutil.copyfileobj(taken, given)
+
+    threading.Thread(target=copy, name="byleave-acp-file", daemon=reads).start()
+    return kept
 
 
 async def serve_stdio(agent: "EditorAgent") -> None:
     """Speak ACP on stdin and stdout until the editor closes them. Anything else printed goes to stderr."""
-    incoming = os.fdopen(os.dup(0), "rb", buffering=0)
-    outgoing = os.fdopen(os.dup(1), "wb", buffering=0)
+    incoming = os.fdopen(_piped(os.dup(0), reads=True), "rb", buffering=0)
+    outgoing = os.fdopen(_piped(os.dup(1), reads=False), "wb", buffering=0)
     wire = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -528,6 +587,7 @@ async def serve_stdio(agent: "EditorAgent") -> None:
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, outgoing)
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
         await run_agent(agent, writer, reader)  # pyright: ignore[reportArgumentType] - optional methods are left out
+        transport.close()
     finally:
         os.dup2(wire, 1)
         os.close(wire)
@@ -571,25 +631,47 @@ class EditorAgent:
             ),
         )
 
-    async def new_session(self, cwd: str, **kwargs: Any) -> NewSessionResponse:
+    async def new_session(
+        self, cwd: str, mcp_servers: Sequence[EditorsServer] | None = None, **kwargs: Any
+    ) -> NewSessionResponse:
         session_id = new_id("acp")
-        self._places[session_id] = EditorSession(await self._project(cwd), Path(cwd))
+        project_id = await self._project(cwd)
+        self._places[session_id] = EditorSession(project_id, Path(cwd), notice=_unused(mcp_servers))
         return NewSessionResponse(session_id=session_id)
 
-    async def load_session(self, cwd: str, session_id: str, **kwargs: Any) -> LoadSessionResponse:
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Sequence[EditorsServer] | None = None, **kwargs: Any
+    ) -> LoadSessionResponse:
         project_id = await self._project(cwd)
         chat_session = self._memory.get(session_id, session_id)
         try:
             messages = (await self._chat.list_messages(project_id, chat_session)).messages
+            calls = await self._calls(project_id, chat_session)
         except NotFound:
-            raise _refused(f"There is no session {session_id!r} in this directory.", "start a new one") from None
+            told = f"There is no session {session_id!r} in this directory."
+            raise _refused(NotFound(told, hint="start a new one")) from None
         except ByleaveError as error:
-            raise _refused(error.message, error.hint) from error
-        self._places[session_id] = EditorSession(project_id, Path(cwd), chat_session)
+            raise _refused(error) from error
+        self._places[session_id] = EditorSession(project_id, Path(cwd), chat_session, _unused(mcp_servers))
+        shown: list[tuple[str, Any]] = [(call.created_at, replayed(call, Path(cwd))) for call in calls]
         for message in messages:
             show = update_user_message_text if message.role == "user" else update_agent_message_text
-            await self._connected().session_update(session_id, show(message.content))
+            shown.append((message.created_at, show(message.content)))
+        for _, update in sorted(shown, key=lambda one: one[0]):
+            await self._connected().session_update(session_id, update)
         return LoadSessionResponse()
+
+    async def _calls(self, project_id: str, chat_session: str) -> list[Execution]:
+        """The calls of a session, newest first."""
+        found: list[Execution] = []
+        wanted: dict[str, str | int] = {"project_id": project_id, "session_id": chat_session, "limit": PAGE}
+        while len(found) < MOST_REPLAYED:
+            page = await self._chat.history(wanted)
+            found += page.executions
+            if page.next_cursor is None:
+                break
+            wanted["cursor"] = page.next_cursor
+        return found
 
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **kwargs: Any
@@ -601,13 +683,13 @@ class EditorAgent:
         try:
             found = (await self._chat.list_sessions(project_id)).sessions
         except ByleaveError as error:
-            raise _refused(error.message, error.hint) from error
+            raise _refused(error) from error
         return ListSessionsResponse(
             sessions=[
                 SessionInfo(
                     session_id=names.get(one.session_id, one.session_id),
                     cwd=cwd,
-                    title=one.title,
+                    title=one_line(one.title),
                     updated_at=one.created_at,
                 )
                 for one in found
@@ -617,9 +699,12 @@ class EditorAgent:
     async def prompt(self, session_id: str, prompt: list[Block], **kwargs: Any) -> PromptResponse:
         session = self._places.get(session_id)
         if session is None:
-            raise _refused(f"There is no session {session_id!r}.", "start a new one")
+            raise _refused(NotFound(f"There is no session {session_id!r}.", hint="start a new one"))
         if session_id in self._turns:
-            raise _refused("This session is busy.", "wait for the answer, or cancel it")
+            raise _refused(CallerError("This session is busy.", hint="wait for the answer, or cancel it"))
+        if session.notice is not None:
+            await self._connected().session_update(session_id, update_agent_message_text(session.notice))
+            session.notice = None
         turn = Turn(
             self._chat, self._connected(), session_id, session, reads_files=self._reads_files, agent=self._agent
         )
@@ -627,7 +712,7 @@ class EditorAgent:
         try:
             reason = await turn.run(_text(prompt))
         except ByleaveError as error:
-            raise _refused(error.message, error.hint) from error
+            raise _refused(error) from error
         finally:
             del self._turns[session_id]
             if session.session_id is not None:
@@ -643,7 +728,7 @@ class EditorAgent:
         try:
             return await self._open_project(Path(cwd))
         except ByleaveError as error:
-            raise _refused(error.message, error.hint) from error
+            raise _refused(error) from error
 
     def _connected(self) -> Editor:
         if self._editor is None:
@@ -651,8 +736,17 @@ class EditorAgent:
         return self._editor
 
 
-def _refused(message: str, hint: str | None) -> RequestError:
-    return RequestError(REFUSED, f"{message} hint: {hint}" if hint else message)
+def _refused(error: ByleaveError) -> RequestError:
+    code = SIGN_IN if isinstance(error, SignedOut) else NOT_FOUND if isinstance(error, NotFound) else REFUSED
+    return RequestError(code, f"{error.message} hint: {error.hint}" if error.hint else error.message)
+
+
+def _unused(mcp_servers: Sequence[EditorsServer] | None) -> str | None:
+    """The notice about an editor's MCP servers: what they offer would pass neither gate nor record."""
+    if not mcp_servers:
+        return None
+    names = ", ".join(f"`{one_line(server.name)}`" for server in mcp_servers)
+    return f"Byleave does not use the MCP servers of your editor ({names}); its tools are its own.\n\n"
 
 
 def _text(prompt: list[Block]) -> str:
@@ -667,13 +761,15 @@ def _text(prompt: list[Block]) -> str:
             case EmbeddedResourceContentBlock(resource=TextResourceContents() as resource):
                 parts.append(f"\n{resource.uri}:\n```\n{resource.text}\n```\n")
             case _:
-                raise _refused("Only text can be sent.", "leave out pictures, sound and binary files")
+                raise _refused(CallerError("Only text can be sent.", hint="leave out pictures, sound and binary files"))
     text = "".join(parts).strip()
     if not text:
-        raise _refused("The prompt is empty.", "write what the agent should do")
+        raise _refused(CallerError("The prompt is empty.", hint="write what the agent should do"))
     if len(text) > MAX_MESSAGE_CHARACTERS:
         raise _refused(
-            f"The prompt has {len(text):,} characters; {MAX_MESSAGE_CHARACTERS:,} are possible.",
-            "name files instead of putting them in",
+            CallerError(
+                f"The prompt has {len(text):,} characters; {MAX_MESSAGE_CHARACTERS:,} are possible.",
+                hint="name files instead of putting them in",
+            )
         )
     return text

@@ -34,6 +34,8 @@ def failure(response: ToolResponse) -> str:
     advice = response.hint or ADVICE.get(response.error_type)
     if advice:
         lines.append(f"hint: {advice}")
+    if response.edited:
+        lines.append(response.edited)
     if response.result:
         lines.append(shown_to_model(response.result))
     return "\n".join(lines)
@@ -137,6 +139,8 @@ def _shorten(value: Any, characters: int, items: int) -> Any:
     return value
 
 
+EDITED = "changed_by_user"
+"""Name beside the fields of a result: what the user changed in the call."""
 UNREADABLE = "unreadable_arguments"
 """Parameter name for input that is not a JSON object; no tool has it, so the gate refuses it."""
 
@@ -184,5 +188,7 @@ async def response_text(response: ToolResponse, params: Mapping[str, Any]) -> st
             return f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
         return failure(response)
     result = response.result or {}
+    if response.edited:
+        result = {EDITED: response.edited, **result}
     # A file of 100 MB must not be encoded on the event loop.
     return await asyncio.to_thread(shown_to_model, result) if bulk(result) > BIG else shown_to_model(result)

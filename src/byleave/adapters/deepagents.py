@@ -10,7 +10,6 @@ like are errors, never passed on as text: a command that got `*.log` as a name w
 
 import asyncio
 import base64
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,84 +30,13 @@ from deepagents.backends.protocol import (
 )
 from wcmatch import glob as globs
 
+from byleave.gate.commands.lines import NotPlain, plain_words
 from byleave.protocol.executions import ToolCaller
 from byleave.protocol.states import ResponseStatus
 from byleave.protocol.tools import MAX_COMMAND_SECONDS, MAX_MATCHES
 from byleave.protocol.wire import JsonObject
 
-from .calls import failure
-
-_NO_SHELL = "There is no shell"
-_OPERATORS = {
-    **dict.fromkeys("|&;<>()\n", "no pipes, no redirection, no second command"),
-    "`": "no output of other commands",
-    "*": "no globs; give the names, or quote it where it is meant as it is",
-    "?": "no globs; give the names, or quote it where it is meant as it is",
-    "[": "no globs; give the names, or quote it where it is meant as it is",
-}
-_AT_THE_BEGINNING = {"~": "no home directory", "#": "no comments", "!": "no negation", "{": "no braces"}
-_VARIABLE = r"\$[A-Za-z0-9_({*@#?$!-]"
-_EXPANDED = re.compile(rf"{_VARIABLE}|\$['\"]")
-_BRACES = re.compile(r"\{[^\s{}]*(,|\.\.)[^\s{}]*\}")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_IN_DOUBLE_QUOTES = rf"(?:[^\"\\`$]|\\[\s\S]|(?!{_VARIABLE})\$)*"
-_OPEN_QUOTE = re.compile(f'"{_IN_DOUBLE_QUOTES}')
-_PIECE = re.compile(
-    rf"(?P<end>\n\s*\Z)|(?P<blank>[ \t]+)|'(?P<single>[^']*)'|\"(?P<double>{_IN_DOUBLE_QUOTES})\""
-    r"|\\(?P<escaped>[^\n])|(?P<bare>[\s\S])"
-)
-
-
-class NotPlain(ValueError):
-    """The line needs a shell, or a quotation has no end."""
-
-
-def plain_words(line: str) -> list[str]:
-    """Split a command with plain arguments into words. Raise NotPlain."""
-    if _ASSIGNMENT.match(line.lstrip()):
-        raise _needs_shell("no variables")
-    words: list[str] = []
-    word: str | None = None
-    for piece in _PIECE.finditer(line):
-        kind, text = piece.lastgroup, piece[piece.lastgroup or 0]
-        if kind == "end":
-            break
-        if kind == "blank":
-            words += [] if word is None else [word]
-            word = None
-            continue
-        if kind == "bare":
-            _check_bare(line, piece.start(), text, first=word is None)
-        word = (word or "") + (re.sub(r"\\([$`\"\\])", r"\1", text) if kind == "double" else text)
-    words += [] if word is None else [word]
-    if not words:
-        raise NotPlain("There is no command.")
-    return words
-
-
-def _check_bare(line: str, at: int, character: str, *, first: bool) -> None:
-    """Raise NotPlain for a character that a shell would not take as it is."""
-    quoted = _OPEN_QUOTE.match(line, at)
-    if quoted is not None and line[quoted.end() : quoted.end() + 1] in ("`", "$"):
-        raise _needs_shell("no variables, and no output of other commands")
-    if character in "'\"":
-        raise NotPlain("The command cannot be read: a quotation has no end.")
-    if character == "\\":
-        raise _needs_shell("no second line")
-    if character in _OPERATORS:
-        raise _needs_shell(_OPERATORS[character])
-    alone = line[at : at + 2].strip() == character
-    if first and character in _AT_THE_BEGINNING and (character != "{" or alone):
-        raise _needs_shell(_AT_THE_BEGINNING[character])
-    if _EXPANDED.match(line, at):
-        raise _needs_shell("no variables")
-    if _BRACES.match(line, at):
-        raise _needs_shell("no braces")
-
-
-def _needs_shell(what: str) -> NotPlain:
-    return NotPlain(f"{_NO_SHELL}: {what}.\nhint: run one command at a time, with its arguments spelled out")
-
+from .calls import EDITED, failure
 
 _MASKED = "[masked:"
 _BYTE_ORDER_MARK = {"utf-8": "", "utf-8-sig": "\ufeff"}
@@ -213,10 +141,11 @@ class ByleaveBackend(SandboxBackendProtocol):
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         try:
-            await self._call("write_file", {"path": _inside(file_path), "content": content})
+            written = await self._call("write_file", {"path": _inside(file_path), "content": content})
         except _Failed as error:
             return WriteResult(error=str(error))
-        return WriteResult(path=file_path)
+        # There is no other text that the model would see.
+        return WriteResult(error=f"Written. {written[EDITED]}") if EDITED in written else WriteResult(path=file_path)
 
     async def aedit(
         self,
@@ -242,9 +171,11 @@ class ByleaveBackend(SandboxBackendProtocol):
             if count > 1 and not replace_all:
                 return EditResult(error=f"The text to replace is {count} times in {file_path}; give more of it.")
             changed = mark + text.replace(old_string, new_string)
-            await self._call("write_file", {"path": _inside(file_path), "content": changed})
+            written = await self._call("write_file", {"path": _inside(file_path), "content": changed})
         except _Failed as error:
             return EditResult(error=str(error))
+        if EDITED in written:
+            return EditResult(error=f"Written. {written[EDITED]}")
         return EditResult(path=file_path, occurrences=count)
 
     async def adelete(self, file_path: str) -> DeleteResult:
@@ -261,6 +192,7 @@ class ByleaveBackend(SandboxBackendProtocol):
         except _Failed as error:
             return ExecuteResponse(output=str(error), exit_code=_NOT_RUN)
         output = found["stdout"] + (f"\n{found['stderr']}" if found["stderr"] else "")
+        output = f"{found[EDITED]}\n{output}" if EDITED in found else output
         return ExecuteResponse(output=output, exit_code=found["exit_code"], truncated=found["truncated"])
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
@@ -297,7 +229,7 @@ class ByleaveBackend(SandboxBackendProtocol):
         response = await self._caller.execute(tool_name, params)
         if response.status is not ResponseStatus.COMPLETED or response.result is None:
             raise _Failed(failure(response))
-        return response.result
+        return response.result if response.edited is None else {**response.result, EDITED: response.edited}
 
 
 def _inside(path: str | None) -> str:

@@ -4,12 +4,13 @@
     server = byleave_server(caller)                              # for any other transport
 
 Built on the library's low-level server: the schemas are ours, and arguments reach the gate as the host sent them. The
-host gets progress while a call waits or runs, and can cancel it. There is no elicitation: the host could answer it by
-itself, and only the user's own approval counts. A result is JSON text, shortened as for every model, never structured
-content.
+host gets progress while a call waits or runs, and can cancel it. A question is never asked through the host, which
+could answer it by itself: the host is told the address of the page where the user answers, and opens it if it can. A
+result is JSON text, shortened as for every model, and the same as structured content.
 """
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -23,6 +24,7 @@ import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -37,7 +39,7 @@ from byleave.protocol.errors import ByleaveError
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested, FeedEvent, ToolOutput
 from byleave.protocol.executions import ToolCaller, ToolResponse, has_ended
 from byleave.protocol.states import ApprovalStatus, ResponseStatus
-from byleave.protocol.tools import MAX_FILE_BYTES, ToolSpec
+from byleave.protocol.tools import MAX_FILE_BYTES, TOOLS, ToolSpec
 
 from .calls import response_text, specs_of
 
@@ -59,13 +61,17 @@ INSTRUCTIONS = (
 Context = ServerRequestContext[Any, Any]
 Report = Callable[[float, str], Awaitable[None]]
 """Tells the host how far a call is: a number that grows, and a message."""
+Open = Callable[[str, str], None]
+"""Has the host open the page for its user, with a message, because of a call."""
 
 
 class Found(NamedTuple):
-    """The caller of a request, and the key of its call if the request may be repeated or resumed."""
+    """The caller of a request, the key of its call if the request may be repeated or resumed, and where to answer."""
 
     caller: ToolCaller
     key: str | None = None
+    page: str | None = None
+    """Address of the page on which the user answers; None if it is not known."""
 
 
 FindCaller = Callable[[Context], Awaitable[Found]]
@@ -78,11 +84,11 @@ class StreamingCaller(ToolCaller, Protocol):
     def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]: ...
 
 
-def byleave_server(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> Server[Any]:
-    """Return an MCP server for one caller; `tools` selects some of the six."""
+def byleave_server(caller: ToolCaller, *, tools: Iterable[str] | None = None, page: str | None = None) -> Server[Any]:
+    """Return an MCP server for one caller; `tools` selects some of the six, `page` is where the user answers."""
 
     async def same_caller(context: Context) -> Found:
-        return Found(caller)
+        return Found(caller, page=page)
 
     return byleave_server_for(same_caller, tools=tools)
 
@@ -100,7 +106,9 @@ def byleave_server_for(find: FindCaller, *, tools: Iterable[str] | None = None) 
             await context.session.report_progress(count, message=text)
 
         async def call() -> ToolResponse:
-            return await _call(await find(context), params.name, arguments, Progress(report))
+            found = await find(context)
+            async with _opener(context, found.page) as opens:
+                return await _call(found, params.name, arguments, Progress(report, page=found.page, opens=opens))
 
         arguments = params.arguments or {}
         return await _told(call(), arguments)
@@ -126,9 +134,9 @@ async def resume_call(caller: ToolCaller, tool_id: Awaitable[str], progress: "Pr
     return await _told(follow(), {})
 
 
-async def serve_stdio(caller: ToolCaller, *, tools: Iterable[str] | None = None) -> None:
+async def serve_stdio(caller: ToolCaller, *, tools: Iterable[str] | None = None, page: str | None = None) -> None:
     """Speak MCP on stdin and stdout until the host closes them."""
-    server = byleave_server(caller, tools=tools)
+    server = byleave_server(caller, tools=tools, page=page)
     async with stdio_server(stdin=await _lines_of_stdin()) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
@@ -159,6 +167,7 @@ def _tool(spec: ToolSpec) -> Tool:
         name=spec.name,
         description=spec.description,
         input_schema=spec.params.model_json_schema(),
+        output_schema=_output_schema(spec),
         annotations=ToolAnnotations(
             read_only_hint=not spec.changes_things or spec.name == "search_web",
             destructive_hint=spec.changes_things and spec.name != "search_web",
@@ -168,6 +177,50 @@ def _tool(spec: ToolSpec) -> Tool:
     )
 
 
+def _output_schema(spec: ToolSpec) -> dict[str, Any]:
+    """The result's schema. A shortened result lacks parts and says so in a field more."""
+    schema = spec.result.model_json_schema(mode="serialization")
+    return {**schema, "required": ["success"], "additionalProperties": True}
+
+
+def _structured(tool_name: str, text: str) -> dict[str, Any]:
+    """A result as it is shown, if it has the form of its tool: a machine may report anything."""
+    try:
+        value: Any = json.loads(text)
+        fields = {name: part for name, part in value.items() if name != "shortened"}
+        TOOLS[tool_name].result.model_validate(fields)
+    except (ValueError, AttributeError, RecursionError):
+        return {"success": True}
+    return value
+
+
+@asynccontextmanager
+async def _opener(context: Context, page: str | None) -> AsyncGenerator["Open | None"]:
+    """A way to have the host open the page for its user; None if the host or the connection has none.
+
+    What the host answers means nothing: the user answers on the page.
+    """
+    offered = context.session.client_capabilities
+    if page is None or offered is None or offered.elicitation is None or offered.elicitation.url is None:
+        yield None
+        return
+    opening: set[asyncio.Task[None]] = set()
+
+    async def open_page(address: str, message: str, tool_id: str) -> None:
+        with suppress(MCPError):
+            await context.session.elicit_url(message, address, tool_id, related_request_id=context.request_id)
+
+    def opens(message: str, tool_id: str) -> None:
+        opening.add(asyncio.create_task(open_page(page, message, tool_id)))
+
+    try:
+        yield opens
+    finally:
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+
+
 async def _told(call: Awaitable[ToolResponse], arguments: Mapping[str, Any]) -> CallToolResult:
     """The end of a call, or what refused it, as the host is told."""
     try:
@@ -175,20 +228,27 @@ async def _told(call: Awaitable[ToolResponse], arguments: Mapping[str, Any]) -> 
     except ByleaveError as error:
         hint = f"\nhint: {error.hint}" if error.hint else ""
         return _result(f"{error.message}{hint}", failed=True)
-    return _result(await response_text(response, arguments), failed=response.status is not ResponseStatus.COMPLETED)
+    text = await response_text(response, arguments)
+    if response.status is not ResponseStatus.COMPLETED:
+        return _result(text, failed=True)
+    return _result(text, failed=False, structured=_structured(response.tool_name, text))
 
 
-def _result(text: str, *, failed: bool) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
+def _result(text: str, *, failed: bool, structured: dict[str, Any] | None = None) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed, structured_content=structured)
 
 
 class Progress:
     """Reports progress to the host, if it asked for progress."""
 
-    def __init__(self, report: Report, count: float = 0) -> None:
+    def __init__(
+        self, report: Report, count: float = 0, *, page: str | None = None, opens: "Open | None" = None
+    ) -> None:
         self._report = report
         self._count = count
         self._state = RUNNING
+        self._where = f" Answer at {page}" if page else ""
+        self._opens = opens
 
     async def report(self, message: str) -> None:
         self._count += 1
@@ -199,11 +259,18 @@ class Progress:
         self._state = now
         await self.report(now)
 
+    async def wait_for_answer(self, tool_id: str, description: str = "") -> None:
+        """Tell the host that a question waits, and where; have it opened once."""
+        opens, self._opens = self._opens, None
+        if opens is not None:
+            opens(WAITING, tool_id)
+        await self.set_state(f"{WAITING}{self._where} {description}".rstrip())
+
     async def handle(self, event: FeedEvent) -> None:
         match event:
             case ApprovalRequested():
                 reasons = [finding.reason for finding in event.findings]
-                await self.set_state("\n".join([f"{WAITING} {event.description}", *reasons]))
+                await self.wait_for_answer(event.tool_id, "\n".join([event.description, *reasons]))
             case ApprovalDecided(status=ApprovalStatus.APPROVED):
                 await self.set_state(RUNNING)
             case ToolOutput():
@@ -227,14 +294,14 @@ class Progress:
 
 async def _call(found: Found, name: str, params: dict[str, Any], progress: Progress) -> ToolResponse:
     """Execute a call and wait for its end. If its request ends first, cancel it unless it can be found again."""
-    caller, key = found
+    caller, key = found.caller, found.key
     async with progress.heartbeat():
         response = await caller.start(name, params, key=key or uuid.uuid4().hex)
         if has_ended(response):
             return response
         try:
             if response.status is ResponseStatus.AWAITING_APPROVAL:
-                await progress.set_state(WAITING)
+                await progress.wait_for_answer(response.tool_id)
             return await _follow(caller, response.tool_id, progress)
         except asyncio.CancelledError:
             if key is None:

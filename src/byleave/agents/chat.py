@@ -43,7 +43,9 @@ from byleave.telemetry import place_of_run, span
 from . import history
 from .failures import EndlessAnswer, RunLimits, TooManyCalls, count_seconds, explain, pause_before_retry, trace, used
 from .history import whole_characters
+from .prices import cost_of
 from .roles import CHAT, DEMO, OFFLINE, Role
+from .slots import ModelSlots
 from .toolset import ByleaveToolset, Calling, Parked
 
 _BEGINNING = """\
@@ -190,7 +192,7 @@ class ChatAgent:
         model: Model,
         *,
         role: Role = CHAT,
-        slots: asyncio.Semaphore | None = None,
+        slots: ModelSlots | None = None,
         limits: RunLimits | None = None,
         model_seconds: float = MODEL_SECONDS,
         park_seconds: float | None = None,
@@ -201,7 +203,7 @@ class ChatAgent:
         self._limits = limits or RunLimits()
         self._model_seconds = model_seconds
         # Only model requests take a slot: a run that waits for a person blocks nobody.
-        self._slots = slots or asyncio.Semaphore(MODEL_CALLS_AT_ONCE)
+        self._slots = slots or ModelSlots(MODEL_CALLS_AT_ONCE)
         self._toolset = ByleaveToolset(executor, agent_id=role.name, tools=role.tools, patience_seconds=park_seconds)
         self._agent = Agent(
             model,
@@ -324,7 +326,7 @@ class ChatAgent:
             raise self._limits.too_slow()
         between = "\n\n" if history.answer_of(messages) and history.responses_since_prompt(messages) else ""
         progress.streamed = False
-        async with self._slots:
+        async with self._slots.take(run.user_id):
             began = time.monotonic()
             try:
                 async with asyncio.timeout(min(self._model_seconds, remaining)), TextStream(self._store, run) as stream:
@@ -356,7 +358,11 @@ class ChatAgent:
         if self._model_name not in (OFFLINE, DEMO):  # they have no tokens
             so_far = used(messages)
             await self._store.runs.tell_usage(
-                run, requests=so_far.steps, input_tokens=so_far.input_tokens, output_tokens=so_far.output_tokens
+                run,
+                requests=so_far.steps,
+                input_tokens=so_far.input_tokens,
+                output_tokens=so_far.output_tokens,
+                cost_usd=cost_of(messages),
             )
 
     async def _wait_before_retry(self, run: RunRow, progress: "_Progress", error: ModelAPIError) -> None:

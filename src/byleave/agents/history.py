@@ -32,6 +32,8 @@ from byleave.protocol.tools import SCRIPT_NAMES
 log = structlog.stdlib.get_logger(__name__)
 
 MAX_CALL_ID_CHARACTERS = 128
+REMEMBERED_CHARACTERS = 2_000_000
+"""Most of a conversation that a run begins with: no model takes more, and it is read and written at each step."""
 
 
 def dump(messages: Sequence[ModelMessage]) -> str:
@@ -86,15 +88,29 @@ def load(text: str) -> list[ModelMessage]:
 
 
 def remember(text: str | None) -> list[ModelMessage]:
-    """Parse the messages of earlier runs for a new prompt; close calls that never ended."""
+    """Parse earlier messages for a new prompt, the newest if they are many; close calls that never ended."""
     if text is None:
         return []
     try:
-        return repair_messages(load(text))
+        messages = load(text)
+        return repair_messages(messages if len(text) <= REMEMBERED_CHARACTERS else _newest(messages))
     except ByleaveError:
         # A new message is worth more than an old memory.
         log.warning("earlier messages unreadable; continuing without them")
         return []
+
+
+def _newest(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the newest messages that are not too long together, from a prompt on."""
+    size, first = 0, len(messages)
+    for number in range(len(messages) - 1, -1, -1):
+        size += len(dump([messages[number]]))
+        if size > REMEMBERED_CHARACTERS:
+            break
+        if any(isinstance(part, UserPromptPart) for part in messages[number].parts):
+            first = number
+    log.info("the beginning of a long conversation is left out", messages=first)
+    return list(messages[first:])
 
 
 def responses_since_prompt(messages: Sequence[ModelMessage]) -> list[ModelResponse]:

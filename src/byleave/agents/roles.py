@@ -25,6 +25,8 @@ from byleave.protocol.tools import SCRIPT_NAMES, TOOLS
 from byleave.settings import ServerSettings
 from byleave.store import RunRow, Store
 
+from .slots import ModelSlots
+
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
@@ -62,11 +64,16 @@ class Role:
         """Return the mode, or the role's widest if that is narrower."""
         return AgentMode.SANDBOX if self.widest_mode is AgentMode.SANDBOX else mode
 
-    def to_wire(self, model: str) -> AgentInfo:
+    def models(self, usual: str, others: tuple[str, ...]) -> list[str]:
+        """Return the models a message may choose, the usual one first; a role with one of its own has only that."""
+        return [self.model] if self.model is not None else list(dict.fromkeys((usual, *others)))
+
+    def to_wire(self, model: str, others: tuple[str, ...] = ()) -> AgentInfo:
         return AgentInfo(
             name=self.name,
             description=self.description,
             model=self.model or model,
+            models=self.models(model, others),
             mode=self.mode,
             widest_mode=self.widest_mode,
             tools=list(self.tools),
@@ -222,42 +229,48 @@ class Roster:
         self._model = settings.model if model is None else model
         self._model_name = self._model if isinstance(self._model, str) else self._model.model_name
         # Only model requests take a slot; all agents share them.
-        self._slots = asyncio.Semaphore(model_calls_at_once)
+        self._slots = ModelSlots(model_calls_at_once)
         self._models: dict[str, Model] = {}
-        self._agents: dict[str, ChatAgent] = {}
+        """By role."""
+        self._chosen: dict[str, Model] = {}
+        """Those that a message may choose, by the names the settings give them."""
+        self._agents: dict[tuple[str, str | None], ChatAgent] = {}
+        """By role, and model if one was chosen."""
         self._loading = asyncio.Lock()
         self._connections = contextlib.AsyncExitStack()
         named = [role.model for role in self._roles.all() if role.model is not None]
-        if any(name != OFFLINE for name in (self._model, *named)):
+        if any(name != OFFLINE for name in (self._model, *named, *settings.models)):
             self._make()
 
     def _make(self) -> None:
-        from .chat import ChatAgent
-        from .failures import RunLimits
         from .models import resolve_model
 
         default = resolve_model(self._model) if isinstance(self._model, str) else self._model
-        settings = self._settings
         self._models = {role.name: _model_of(role, default) for role in self._roles.all()}
-        self._agents = {
-            role.name: ChatAgent(
-                self._store,
-                self._executor,
-                self._models[role.name],
-                role=role,
-                slots=self._slots,
-                limits=RunLimits(settings.run_steps, settings.run_seconds, settings.run_tokens),
-                park_seconds=settings.park_seconds,
-            )
-            for role in self._roles.all()
-        }
+        self._chosen = {name: resolve_model(name) for name in self._settings.models if name != self._model_name}
+        self._agents = {(role.name, None): self._agent(role, self._models[role.name]) for role in self._roles.all()}
+
+    def _agent(self, role: Role, model: "Model") -> "ChatAgent":
+        from .chat import ChatAgent
+        from .failures import RunLimits
+
+        settings = self._settings
+        return ChatAgent(
+            self._store,
+            self._executor,
+            model,
+            role=role,
+            slots=self._slots,
+            limits=RunLimits(settings.run_steps, settings.run_seconds, settings.run_tokens),
+            park_seconds=settings.park_seconds,
+        )
 
     async def open(self) -> None:
         """Open the connections to the providers, until `close`."""
-        for model in self._models.values():
+        for model in (*self._models.values(), *self._chosen.values()):
             await self._connections.enter_async_context(model)
 
-    async def _load_agents(self) -> "dict[str, ChatAgent]":
+    async def _load_agents(self) -> "dict[tuple[str, str | None], ChatAgent]":
         async with self._loading:
             if not self._agents:
                 # In a thread: the server keeps answering meanwhile.
@@ -271,22 +284,36 @@ class Roster:
 
     def of(self, project_id: str) -> list[AgentInfo]:
         """Return the agents of a project, as the API shows them."""
-        return [role.to_wire(self._model_name) for role in self._roles.of(project_id)]
+        return [role.to_wire(self._model_name, self._settings.models) for role in self._roles.of(project_id)]
 
     async def work(self, run: RunRow) -> None:
         """Work on a run until it ends or has to wait."""
-        agent = (self._agents or await self._load_agents()).get(run.agent)
-        here = any(role.name == run.agent for role in self._roles.of(run.project_id))
-        if agent is None or not here:
+        agents = self._agents or await self._load_agents()
+        role = next((role for role in self._roles.of(run.project_id) if role.name == run.agent), None)
+        if role is None:
             # The file may have changed since the message was sent, or while the run was parked.
-            owner = "server" if agent is None else "project"
+            owner = "project" if (run.agent, None) in agents else "server"
             await self._store.runs.fail(
                 run,
                 error=f"This {owner} no longer has the agent {run.agent!r}.",
                 hint="Send the message again to another agent.",
             )
             return
-        await agent.work(run)
+        model = await self._store.runs.model_of(run.id)
+        if model is not None and model not in role.models(self._model_name, self._settings.models):
+            await self._store.runs.fail(
+                run,
+                error=f"This server no longer offers the model {model!r}.",
+                hint="Choose another model and send the message again.",
+            )
+            return
+        chosen = None if model is None else self._chosen.get(model)
+        if chosen is None:
+            await agents[role.name, None].work(run)
+            return
+        if (role.name, model) not in agents:
+            agents[role.name, model] = self._agent(role, chosen)
+        await agents[role.name, model].work(run)
 
 
 def _model_of(role: Role, default: "Model") -> "Model":

@@ -7,6 +7,7 @@ an error; they log it and continue.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -122,10 +123,16 @@ class RunWorker:
         while len(self._held) < MAX_RUNS:
             if asyncio.get_running_loop().time() - self._kept_at > self._renew_seconds:
                 await self._keep()  # otherwise a long queue would make our own runs look abandoned
-            run = await self._store.runs.claim(self._owner)
+            run = await self._store.runs.claim(self._owner, resting=self._resting())
             if run is None:
                 return
             self._take(run)
+
+    def _resting(self) -> list[str]:
+        """Users with as many runs in memory as one may have: as if one more user than these wanted an equal part."""
+        held = Counter(one.run.user_id for one in self._held.values())
+        most = max(1, MAX_RUNS // (len(held) + 1))
+        return sorted(user_id for user_id, runs in held.items() if runs >= most)
 
     def _take(self, run: RunRow) -> None:
         task = asyncio.create_task(self._work(run), name=f"byleave-{run.id}")

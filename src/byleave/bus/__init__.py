@@ -50,8 +50,9 @@ class MemoryBus:
         self._next = 0
 
     def publish(self, topic: str, fact: object | None = None) -> None:
-        for heard in (topic, EVERYTHING):
-            self._deliver(heard, fact)
+        for listeners in (self._listeners.get(topic), self._listeners.get(EVERYTHING)):
+            for listener in tuple(listeners.values()) if listeners else ():
+                listener(fact)
 
     def hear(self, topics: Iterable[str]) -> None:
         """Deliver topics of another server. One with a slash is a topic and its fact, which is a name."""

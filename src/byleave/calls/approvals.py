@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import json
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from byleave.bus import Bus
 from byleave.gate import MASK_PREFIX, describe, question_cover, shown_params, understand
@@ -32,6 +32,7 @@ from byleave.store.approvals import (
     close,
     count_pending,
     own_approval,
+    pending_in_project,
     pending_in_session,
     put_question,
     refused_calls,
@@ -219,20 +220,41 @@ def ask(ledger: Ledger, execution: ExecutionRow, question: Question) -> Executio
     return put_question(ledger, execution, question, changed)
 
 
+Outcome = TypeVar("Outcome")
+
+
 async def decide(store: Store, answer: Answer, *, client_id: str | None, heavy: bool = False) -> Decided:
     """Apply an answer. The first one wins; a later one raises ConflictError with the state that holds."""
-    outcome = await store.database.write(
-        lambda transaction: _decide(transaction, answer, client_id, store.waits), heavy=heavy
-    )
+
+    def act(ledger: Ledger, approval: ApprovalRow, waiting: list[ExecutionRow]) -> Decided:
+        if answer.approve:
+            return _approve(ledger, approval, waiting, answer, client_id, store.waits)
+        return _reject(ledger, approval, waiting, answer)
+
+    return await take(store, answer, act, heavy=heavy)
+
+
+async def take(
+    store: Store,
+    answer: Answer,
+    act: Callable[[Ledger, ApprovalRow, list[ExecutionRow]], Outcome],
+    *,
+    heavy: bool,
+) -> Outcome:
+    """Act on an open question and the calls that wait for it, in one transaction, if it is still the one that was
+    shown. The first one wins; a later one raises ConflictError with the state that holds."""
+    outcome = await store.database.write(lambda transaction: _take(transaction, answer, act), heavy=heavy)
     if isinstance(outcome, ConflictError):
         raise outcome
     return outcome
 
 
-def _decide(transaction: Transaction, answer: Answer, client_id: str | None, waits: Waits) -> Decided | ConflictError:
+def _take(
+    transaction: Transaction, answer: Answer, act: Callable[[Ledger, ApprovalRow, list[ExecutionRow]], Outcome]
+) -> Outcome | ConflictError:
     approval = own_approval(transaction, answer.approval_id, answer.user_id, answer.project_id)
     if approval.status is not ApprovalStatus.PENDING:
-        raise _decided_already(approval)
+        raise decided_already(approval)
     if answer.digest not in (None, approval.digest):
         raise ConflictError(
             "This approval is for other parameters than the ones you were shown.",
@@ -244,7 +266,7 @@ def _decide(transaction: Transaction, answer: Answer, client_id: str | None, wai
             # Ended in this transaction, so that no answer can slip in before the sweeper. The error is returned, not
             # raised, so that the transaction commits.
             time_out(ledger, approval)
-            return _decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
+            return decided_already(approval._replace(status=ApprovalStatus.TIMEOUT))
         waiting = waiting_executions(transaction, approval.id)
         if answer.approve and len(waiting) > answer.calls:
             raise ConflictError(
@@ -254,8 +276,8 @@ def _decide(transaction: Transaction, answer: Answer, client_id: str | None, wai
                 hint="Look again, and answer with `calls` for as many as you allow.",
             )
         if answer.approve:
-            return _approve(ledger, approval, waiting, answer, client_id, waits)
-        return _reject(ledger, approval, waiting, answer)
+            waiting = waiting_executions(transaction, approval.id, whole=True)
+        return act(ledger, approval, waiting)
 
 
 def _approve(
@@ -286,10 +308,12 @@ def _approve(
 
 
 def _release(ledger: Ledger, grant: GrantRow, client_id: str | None, waits: Waits) -> list[str]:
-    """Approve the session's waiting calls that a new grant covers, as far as its uses reach."""
+    """Approve the waiting calls that a new grant covers, as far as its uses reach. What a person changed is theirs."""
     released: list[str] = []
-    for approval in pending_in_session(ledger.transaction, grant.session_id, grant.user_id):
-        waiting = waiting_executions(ledger.transaction, approval.id)
+    for approval in _pending_under(ledger.transaction, grant):
+        if approval.edit is not None:
+            continue
+        waiting = waiting_executions(ledger.transaction, approval.id, whole=True)
         left = len(waiting)
         for execution in waiting:
             used = use_grant(ledger, execution)
@@ -302,6 +326,12 @@ def _release(ledger: Ledger, grant: GrantRow, client_id: str | None, waits: Wait
             if left == 0:  # identical calls wait for one approval; while one still waits, so does the question
                 close(ledger, approval, ApprovalStatus.APPROVED, waiting=waiting, decided_by=by, grant_id=used.id)
     return released
+
+
+def _pending_under(transaction: Transaction, grant: GrantRow) -> list[ApprovalRow]:
+    if grant.scope is ApprovalScope.PROJECT:
+        return pending_in_project(transaction, grant.project_id, grant.user_id)
+    return pending_in_session(transaction, grant.session_id, grant.user_id)
 
 
 def _reject(ledger: Ledger, approval: ApprovalRow, waiting: list[ExecutionRow], answer: Answer) -> Decided:
@@ -361,13 +391,16 @@ def _revealed(file: SeenFile, text: str | None) -> SeenFile:
     return file if text is None else file.model_copy(update={"text": text})
 
 
-def _decided_already(approval: ApprovalRow) -> ConflictError:
+def decided_already(approval: ApprovalRow) -> ConflictError:
+    """The error for an answer that comes after another one."""
+    who = (approval.decided_by or "").removeprefix("person:")
     if approval.status is ApprovalStatus.TIMEOUT:
         message = "This approval ran out of time; nothing was run."
+    elif approval.status is ApprovalStatus.CANCELLED and who:
+        message = f"This call was changed by {who}: another question asks about it."
     elif approval.status is ApprovalStatus.CANCELLED:
         message = "This approval was withdrawn: nothing waits for it any more."
     else:
-        who = (approval.decided_by or "").removeprefix("person:")
         message = f"This approval was {approval.status} already, by {who}."
     return ConflictError(message, state=approval.status.value)
 
@@ -480,9 +513,10 @@ class ApprovalManager:
 
         `reveal` also shows masked text: a person must be able to see all that they allow.
         """
-        row, kept, params = await self._store.approvals.replaced(
+        row, kept, call = await self._store.approvals.replaced(
             approval_id, user_id=user_id, whole=lambda approval: True
         )
+        params = true_params(call)
         if params is None:
             raise NotFound("Nothing waits for this approval any more.", hint="The record has the call as it was shown.")
         files = row.inspection.files if row.inspection else []
@@ -495,9 +529,10 @@ class ApprovalManager:
 
     async def change(self, approval_id: str, user_id: str) -> WriteChange:
         """The file before and after a write that waits, or waited. NotFound if it is no write."""
-        row, kept, params = await self._store.approvals.replaced(
+        row, kept, call = await self._store.approvals.replaced(
             approval_id, user_id=user_id, whole=lambda approval: _size(approval.tool_params) <= MAX_WHOLE_BYTES
         )
+        params = true_params(call)
         shown = row.tool_params
         path, content = shown.get("path"), (params or shown).get("content")
         if row.tool_name != "write_file" or not isinstance(path, str) or not isinstance(content, str):
@@ -508,10 +543,15 @@ class ApprovalManager:
         text = kept if kept is not None or seen is None else seen.text
         cover = question_cover({"path": path, "content": content}, seen.path if seen else None)
         write = Write(path or ".", shown.get("mode") == "append", content, seen, text, cover)
+        asked = None if call is None or call.asked_params is None else json.loads(call.asked_params)["content"]
+        as_asked = None if asked is None else replace(write, content=asked)
         return WriteChange(
             approval_id=row.id,
             digest=row.digest,
             change=await self._long_work.run(user_id, partial(write_change, write)),
+            asked=None
+            if as_asked is None
+            else await self._long_work.run(user_id, lambda: write_change(as_asked).after),
             before_sha256=seen.sha256 if seen else None,
             before_size=seen.size if seen else None,
             seen_at=row.created_at if seen else None,
@@ -537,7 +577,8 @@ class ApprovalManager:
         return row.to_wire(now)
 
     async def wait_for_approval(self, approval_id: Id, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the sources' name
-        """True once a person or a grant approved. False for a rejection, no answer in time, or an unknown approval."""
+        """True once a person or a grant approved. False for a rejection, no answer in time, an unknown approval, or
+        a call that a person changed: another approval asks about that."""
         approval_id = id_text("appr", approval_id)
         asked = await self._store.approvals.load(approval_id)
         if asked is None:
@@ -582,6 +623,11 @@ class ApprovalManager:
         if not projects:
             raise NotFound(f"The user {user_id!r} has no project.", hint="Create one with `POST /my/projects`.")
         return projects[0].id
+
+
+def true_params(call: ExecutionRow | None) -> JsonObject | None:
+    """The parameters of an open call; None of one that is over."""
+    return None if call is None or call.true_params is None else json.loads(call.true_params)
 
 
 def _size(tool_params: JsonObject) -> int:

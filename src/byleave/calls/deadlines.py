@@ -19,7 +19,13 @@ from byleave.protocol.wire import later, moment, now, timestamp
 from byleave.store import STORAGE_ERRORS, ExecutionRow, Store, transitions
 from byleave.store.approvals import DEADLINE, close_pending, overdue_approvals, time_out
 from byleave.store.database import Transaction
-from byleave.store.executions import next_deadline, overdue_executions, overdue_projects
+from byleave.store.executions import (
+    HEAVY_CHARACTERS,
+    if_overdue,
+    next_deadline,
+    overdue_executions,
+    overdue_projects,
+)
 from byleave.store.ledger import Ledger
 from byleave.store.transitions import DEADLINES_TOPIC, Waits
 
@@ -52,25 +58,44 @@ async def expire(
     so their executions are left alone; None means all clients.
     """
 
-    def work(transaction: Transaction, project_id: str) -> list[ExecutionRow]:
+    def work(transaction: Transaction, project_id: str, execution_ids: list[str]) -> list[ExecutionRow]:
         ended: list[ExecutionRow] = []
         with Ledger(transaction, project_id) as ledger:
-            for execution in overdue_executions(transaction, spared, project_id):
+            for execution_id in execution_ids:
+                execution = if_overdue(transaction, spared, execution_id)
+                if execution is None:
+                    continue
                 if execution.client_id in connected and _may_wait_on(execution, transaction.now, store.waits):
                     transitions.queue(ledger, execution, store.waits)
                 else:
                     ended.append(_expire(ledger, execution, connected))
-            for approval in overdue_approvals(transaction, project_id):  # those that stand alone
+        return ended
+
+    def alone(transaction: Transaction, project_id: str) -> None:
+        with Ledger(transaction, project_id) as ledger:
+            for approval in overdue_approvals(transaction, project_id):  # those that have no execution
                 time_out(ledger, approval)
+
+    async def expire_of(project_id: str) -> list[ExecutionRow]:
+        due = await database.write(lambda transaction: overdue_executions(transaction, spared, project_id))
+        ended: list[ExecutionRow] = []
+        # What holds a file is ended by itself: the database overwrites its content with zeros.
+        light = [execution_id for execution_id, size in due if size <= HEAVY_CHARACTERS]
+        large = [[execution_id] for execution_id, size in due if size > HEAVY_CHARACTERS]
+        for execution_ids in (light, *large) if light else large:
+            ended += await database.write(
+                partial(work, project_id=project_id, execution_ids=execution_ids), heavy=execution_ids is not light
+            )
+        await database.write(partial(alone, project_id=project_id))
         return ended
 
     database = store.database
     projects = await database.write(lambda transaction: overdue_projects(transaction, spared))
-    # A unit for each: a project whose record is damaged must not keep the deadlines of all others.
-    units = (database.write(partial(work, project_id=project_id)) for project_id in projects)
+    # Each by itself: a project whose record is damaged must not keep the deadlines of all others.
+    outcomes = await asyncio.gather(*map(expire_of, projects), return_exceptions=True)
     ended: list[ExecutionRow] = []
     failed = False
-    for project_id, outcome in zip(projects, await asyncio.gather(*units, return_exceptions=True), strict=True):
+    for project_id, outcome in zip(projects, outcomes, strict=True):
         if isinstance(outcome, STORAGE_ERRORS):
             raise outcome
         if isinstance(outcome, BaseException):

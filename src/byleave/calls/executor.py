@@ -8,6 +8,7 @@
                 to ask        → AWAITING_APPROVAL, or the answer that already holds
     inspected one transaction: PENDING → the question, or the answer that already holds
     decided   one transaction (`approvals.decide`): → EXECUTING or REJECTED
+    edited    one transaction (`edits.Edits`): the person changed it → PENDING or another question
     dispatch  the signal goes to one client; what was approved while none was there goes to the first that comes
     settle    one transaction: the client's report → COMPLETED or FAILED
     expire    one transaction: whatever is past its deadline → TIMEOUT or FAILED
@@ -65,6 +66,7 @@ from .inspection import (
     assess_inspection,
     question_for,
     resolve_inspection,
+    with_edit,
     without_inspection,
 )
 from .limits import RecordFullError, UserLimits
@@ -218,9 +220,9 @@ class ToolExecutor:
         """The record of a call and its first step. Masking a long call takes long, so this may run in a thread."""
         if client is not None and not client.looks and _cleared(judgement.verdict, caller.mode) is None:
             judgement = without_inspection(judgement)
-        step = self._first_step(judgement, caller.mode, machine, client)
+        step = self.first_step(judgement, caller.mode, machine, client)
         is_asked = isinstance(step, Question | Inspect)
-        return judgement, _new_execution(judgement, tool_params, session, caller, is_asked=is_asked), step
+        return judgement, new_execution(judgement, tool_params, session, caller, is_asked=is_asked), step
 
     async def agent_session(
         self, user_id: str, project_id: str | None, session_id: str | None, agent_id: str = CHAT_AGENT_NAME
@@ -250,14 +252,14 @@ class ToolExecutor:
             # Read once after listening began, so that an end just before it is not missed.
             return await watch.follow(await self._store.executions.load(row.id) or row, timeout_seconds)
 
-    def _first_step(
-        self, judgement: Judgement, mode: AgentMode, machine: Machine, client: ConnectedClient | None
+    def first_step(
+        self, judgement: Judgement, mode: AgentMode | None, machine: Machine, client: ConnectedClient | None
     ) -> Step:
-        """The step that the verdict, the mode and the client allow."""
+        """The step that the verdict, the mode and the client allow. Without a mode, only a person may let it run."""
         tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
         if verdict.level is VerdictLevel.REFUSE or params is None:
             return Refusal(mask_text(verdict.message), verdict.error_type or ErrorType.REFUSED)
-        cleared = _cleared(verdict, mode)
+        cleared = None if mode is None else _cleared(verdict, mode)
         if cleared is not None:
             return cleared
         # A client that did not say it inspects would never answer.
@@ -272,7 +274,7 @@ class ToolExecutor:
         self, tool_id: str, inspection: Inspection, *, user_id: str, project_id: str, client_id: str
     ) -> None:
         """Take a client's report on what a call would run or replace, and ask the person with it."""
-        row = await self._store.executions.get(tool_id, user_id=user_id)
+        row = await self._store.executions.get(tool_id, user_id=user_id, whole=True)
         if row.project_id != project_id:
             raise NotFound(f"No execution {tool_id!r}.", hint="See `GET /my/tools/history` for yours.")
         if row.status is not ExecutionStatus.PENDING:
@@ -310,7 +312,8 @@ class ToolExecutor:
             mask = partial(mask_value, report.result)
             masked = await self.long_work.run(user_id, mask) if big else mask()
             result = plain_json(masked)
-            self.limits.add(user_id, result)
+            if self.limits.most_bytes:
+                self.limits.add(user_id, result)
         try:
             return await settle(
                 self._store,
@@ -349,9 +352,9 @@ class ToolExecutor:
         for row in await self._store.executions.pending(client.project_id, elsewhere):
             machine = await self.machines.of(row.project_id)
             judgement = without_inspection(machine.judge(row.tool_name, json.loads(row.true_params or "{}")))
-            step = self._first_step(judgement, row.mode, machine, client)
+            step = self.first_step(judgement, row.mode if row.edit is None else None, machine, client)
             if isinstance(step, Question):
-                outcome = Inspected(step, judgement.verdict, row.digest)
+                outcome = Inspected(with_edit(step, row), judgement.verdict, row.digest)
             elif isinstance(step, Refusal):
                 outcome = step
             else:
@@ -408,12 +411,12 @@ def _cleared(verdict: Verdict, mode: AgentMode) -> Clearance | None:
 # The record of a call, and the wait for its end
 
 
-def _new_execution(
+def new_execution(
     judgement: Judgement, sent: Mapping[str, Any], session: SessionRow, caller: Caller, *, is_asked: bool
 ) -> NewExecution:
     """The record of a judged call. Findings are kept whole for a question: who decides must see what they quote."""
     tool_name, params, verdict = judgement.tool_name, judgement.params, judgement.verdict
-    risk_level = verdict.risk_level
+    risk_level = verdict.level.risk
     tool = TOOLS.get(tool_name)
     timeout = tool.timeout_seconds if tool else 0
     if params is None:
@@ -541,7 +544,7 @@ async def begin(
         lambda transaction: _begin(transaction, new, step, client_id, store.waits, limits),
         relaxed=isinstance(step, Clearance) and new.changes_nothing,
         heavy=len(new.true_params or "") > HEAVY_CHARACTERS,
-        ahead=[head_of(new.project_id), *([transitions.execution_of(new.id)] if new.repeatable else [])],
+        ahead=lambda: [head_of(new.project_id), *([transitions.execution_of(new.id)] if new.repeatable else [])],
     )
 
 
@@ -558,13 +561,11 @@ def _begin(
         return _same_call(known, new)
     if new.fence is not None:
         check_claim(transaction, new.run_id, new.fence)
-    if limits is not None:
-        limits.check_room(new)
+    # Before an answer that holds is looked for: it would use up a grant.
+    reason = None if limits is None else limits.admit(transaction, new, begins=not isinstance(step, Refusal))
+    if reason is not None:
+        step = Refusal(reason, ErrorType.REFUSED)
     with Ledger(transaction, new.project_id) as ledger:
-        # Before an answer that holds is looked for: it would use up a grant.
-        if limits is not None and not isinstance(step, Refusal):
-            reason = limits.refusal(transaction, new)
-            step = step if reason is None else Refusal(reason, ErrorType.REFUSED)
         if isinstance(step, Question) or (isinstance(step, Inspect) and step.unless_answered):
             step = standing_answer(ledger, new, {}) or step
         match step:
@@ -643,5 +644,5 @@ async def settle(
     return await store.database.write(
         work,
         heavy=len(result or "") > HEAVY_CHARACTERS,
-        ahead=[transitions.execution_of(execution_id, user_id), head_of(project_id)],
+        ahead=lambda: [transitions.execution_of(execution_id, user_id, whole=False), head_of(project_id)],
     )

@@ -1,7 +1,8 @@
 """Grants: find the one that covers a call, check a new one, and track code changed unseen, which none may run.
 
 The gate decides if a rule covers a call. `use_grant` runs inside the transaction that lets the call run, so a grant for
-three uses lets three of twenty parallel calls run. A grant holds in one session, for at most 24 hours.
+three uses lets three of twenty parallel calls run. A grant holds for the agent it was given to: in one session, for at
+most 24 hours, or in all sessions of a project, for at most 30 days.
 
 No class of calls may run code that changed without anybody being shown it. A grant, a rule and the mode `full` let
 calls change files that no person sees; they count until a person approves a question that names them. They count for
@@ -30,7 +31,10 @@ from byleave.protocol.errors import CallerError, ConflictError
 from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
+    DEFAULT_PROJECT_SECONDS,
     EVERYTHING_WARNING,
+    LONGEST_GRANT_SECONDS,
+    LONGEST_PROJECT_SECONDS,
     GrantPreview,
     GrantRule,
     GrantTerms,
@@ -124,7 +128,14 @@ def _call(row: Row, workspace: str | None) -> Call:
 
 
 MAX_ACTIVE = 200
-"""Most grants of a session: each call that would ask is compared with all of them."""
+"""Most grants of a session, and of a project's that hold in all sessions: each call that would ask is compared with all
+of them."""
+SPANS = {
+    ApprovalScope.SESSION: (DEFAULT_EVERYTHING_SECONDS, LONGEST_GRANT_SECONDS),
+    ApprovalScope.CLASS: (DEFAULT_GRANT_SECONDS, LONGEST_GRANT_SECONDS),
+    ApprovalScope.PROJECT: (DEFAULT_PROJECT_SECONDS, LONGEST_PROJECT_SECONDS),
+}
+"""Usual and longest time of grants, in seconds."""
 PREVIEWED_CALLS = 200
 PREVIEW_EXAMPLES = 5
 EVERYTHING = "Everything in this session, except what always asks."
@@ -173,7 +184,8 @@ def use_grant(
 ) -> GrantRow | None:
     """Find a grant to this agent that covers this call and count the use; None if a person must be asked."""
     transaction, in_chat, agent_id = ledger.transaction, call.run_id is not None, call.agent_id or ""
-    grants = active_grants(transaction, call.session_id, call.user_id, in_chat=in_chat, agent_id=agent_id)
+    place = call.session_id, call.project_id, call.user_id
+    grants = active_grants(transaction, *place, in_chat=in_chat, agent_id=agent_id)
     if not grants:
         return None
     bound = _bound_of(call) if bound is None else bound
@@ -186,7 +198,8 @@ def would_use(transaction: Transaction, session: SessionRow, asked: Asked) -> Gr
     """Find the grant that would cover a call of this session's agent now. Nothing is counted."""
     agent_id = agent_at_work(transaction, session.id)
     in_chat = agent_id is not None
-    grants = active_grants(transaction, session.id, session.user_id, in_chat=in_chat, agent_id=agent_id)
+    place = session.id, session.project_id, session.user_id
+    grants = active_grants(transaction, *place, in_chat=in_chat, agent_id=agent_id)
     return _covering(transaction, grants, asked)
 
 
@@ -247,13 +260,21 @@ async def checked_grant(store: Store, pending: ApprovalRow, scope: ApprovalScope
                 raise GrantProblem(EVERYTHING_WARNING, hint="Show this warning, then send `warned: true`.")
             if terms.rule is not None:
                 raise GrantProblem("Everything in the session has no rule.", hint="Use the scope `class`.")
-            seconds = terms.expires_in_seconds or DEFAULT_EVERYTHING_SECONDS
-            return NewGrant(scope, None, EVERYTHING, seconds, terms.max_uses)
-        case ApprovalScope.CLASS:
+            return NewGrant(scope, None, EVERYTHING, _seconds(scope, terms), terms.max_uses)
+        case ApprovalScope.CLASS | ApprovalScope.PROJECT:
             project = await store.chat.project(pending.project_id)
             rule = _checked_rule(pending, terms.rule, project.workspace if project else None)
-            seconds = terms.expires_in_seconds or DEFAULT_GRANT_SECONDS
-            return NewGrant(scope, rule, text_of(rule), seconds, terms.max_uses)
+            return NewGrant(scope, rule, text_of(rule), _seconds(scope, terms), terms.max_uses)
+
+
+def _seconds(scope: ApprovalScope, terms: GrantTerms) -> int:
+    """Time that a grant lasts, or GrantProblem if it is too long."""
+    usual, longest = SPANS[scope]
+    seconds = terms.expires_in_seconds or usual
+    if seconds > longest:
+        most = "30 days" if scope is ApprovalScope.PROJECT else "24 hours"
+        raise GrantProblem(f"Such a grant lasts {most} at most.", hint="Choose a shorter time.")
+    return seconds
 
 
 def _checked_rule(pending: ApprovalRow, rule: GrantRule | None, workspace: str | None) -> GrantRule:
@@ -287,9 +308,12 @@ def save_with_answer(
     """Save a grant in the transaction of its answer, or raise ConflictError."""
     if approval.session_id is None:
         raise ConflictError("This question belongs to no session, so its answer cannot cover one.", state="pending")
-    if count_active(ledger.transaction, approval.session_id) >= MAX_ACTIVE:
+    for_project = grant.scope is ApprovalScope.PROJECT
+    place = approval.project_id if for_project else approval.session_id
+    if count_active(ledger.transaction, place, for_project=for_project) >= MAX_ACTIVE:
+        where = "project" if for_project else "session"
         raise ConflictError(
-            f"This session has {MAX_ACTIVE} grants already.", state="full", hint="Revoke some with `byleave grants`."
+            f"This {where} has {MAX_ACTIVE} grants already.", state="full", hint="Revoke some with `byleave grants`."
         )
     in_chat = any(execution.run_id is not None for execution in waiting)
     return save_grant(ledger, grant, approval, approval.session_id, created_by=created_by, in_chat=in_chat)

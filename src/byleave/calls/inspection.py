@@ -8,7 +8,7 @@ the agent's own words.
 import json
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from byleave.gate import (
@@ -25,8 +25,9 @@ from byleave.gate import (
 from byleave.gate.commands.calls import call_of
 from byleave.gate.commands.scripts import UNKNOWN
 from byleave.gate.policy.grants import suggest
-from byleave.gate.text.render import NOT_LOOKED
-from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection, SeenFile, SeenRole, call_digest
+from byleave.gate.text.render import NOT_LOOKED, headline
+from byleave.gate.text.secrets import Cover
+from byleave.protocol.approvals import MAX_SEEN_TEXT, Edit, Inspection, SeenFile, SeenRole, call_digest
 from byleave.protocol.errors import NotFound
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import ErrorType, ExecutionStatus, RiskLevel
@@ -80,7 +81,7 @@ def question_for(
     return Question(
         description="\n".join(lines),
         tool_params=shown_params(tool_name, params, cover),
-        timeout_seconds=_seconds(verdict.risk_level, settings),
+        timeout_seconds=_seconds(verdict.level.risk, settings),
         suggestions=_suggestions(tool_name, params, verdict, {}, workspace),
         runs_code=runs_code(call_of(tool_name, params, None, workspace)),
     )
@@ -109,16 +110,30 @@ def question_after_inspection(
         if asked != files[0].path:
             lines.append(f"Behind a link: what is written is '{safe_text(files[0].path)}'.")
         replaced, files = _kept_apart(files[0])
-    return Question(
+    question = Question(
         description="\n".join(lines),
         tool_params=shown_params(row.tool_name, params, cover),
-        timeout_seconds=_seconds(verdict.risk_level, settings),
+        timeout_seconds=_seconds(verdict.level.risk, settings),
         suggestions=_suggestions(row.tool_name, params, verdict, inspection.bound, workspace),
         inspection=Inspection(files=files) if files else None,
         replaced=replaced,
         unmasked={} if is_write else {path: text for path, text in texts.items() if text != masked[path]},
         runs_code=runs_code(call_of(row.tool_name, params, None, workspace)),
     )
+    return with_edit(question, row, cover)
+
+
+def with_edit(question: Question, row: ExecutionRow, cover: Cover | None = None) -> Question:
+    """The question about a call, with what the agent asked for if a person changed that."""
+    if row.edited is None or row.asked_params is None:
+        return question
+    asked = json.loads(row.asked_params)
+    cover = cover or question_cover(asked)
+    edit = Edit(edited_by=row.edited.edited_by, asked=shown_params(row.tool_name, asked, cover))
+    who = safe_text(edit.edited_by.removeprefix("person:"))
+    line = f"Changed by {who}. The agent asked: {headline(row.tool_name, asked)}"
+    first, *rest = question.description.split("\n")
+    return replace(question, edit=edit, description="\n".join([first, line, *rest]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +209,17 @@ def _ask_after_inspection(
 ) -> ExecutionRow:
     question, verdict, digest = outcome.question, outcome.verdict, outcome.digest
     bound = question.inspection.bound if question.inspection else {}
-    risk, findings = verdict.risk_level, plain_json(verdict.findings)
+    risk, findings = verdict.level.risk, plain_json(verdict.findings)
     # Whoever looked is not the one that gets the signal, until it does.
     changes = {"risk_level": risk.value, "findings": findings, "network": verdict.network, "client_id": None}
     if question.inspection is not None:
-        changes |= {"digest": digest, "request_digest": execution.digest, "bound": plain_json(bound)}
+        request = execution.request_digest or execution.digest
+        changes |= {"digest": digest, "request_digest": request, "bound": plain_json(bound)}
         actor = f"client:{execution.client_id}"
         ledger.audit("inspected", actor, execution_id=execution.id, digest=digest, bound=bound)
     execution = execution._replace(risk_level=risk, findings=findings, network=verdict.network)
-    match standing_answer(ledger, execution, bound):
+    # A person changed the call to look at what comes of it: no other answer lets it run.
+    match standing_answer(ledger, execution, bound) if execution.edit is None else None:
         case Refusal() as refusal:
             return _fail(ledger, execution, "server", refusal)
         case Clearance(by):

@@ -44,10 +44,15 @@ class UserLimits:
         self._added: Counter[str] = Counter()
         """Bytes added since the last measurement began: it may have missed them."""
 
-    def refusal(self, transaction: Transaction, new: NewExecution) -> str | None:
-        """The reason why this call may not begin; None if it may."""
+    def admit(self, transaction: Transaction, new: NewExecution, *, begins: bool) -> str | None:
+        """Count a call that is recorded, and if it `begins`, as open; return why it may not begin, or None if it may.
+
+        Raises RecordFullError if there is no room to record it.
+        """
+        if self.most_bytes:
+            self._check_room(new)
         most = self._most_open
-        if not most:
+        if not most or not begins:
             return None
         from_elsewhere = new.run_id is None and new.agent_id is not None and agent_name(new.agent_id) != ""
         user_id, _ = key = new.user_id, from_elsewhere
@@ -63,10 +68,8 @@ class UserLimits:
         self._room[key] = room - 1
         return None
 
-    def check_room(self, new: NewExecution) -> None:
+    def _check_room(self, new: NewExecution) -> None:
         """Refuse a call of a user whose part of the record is full, and count what it adds."""
-        if not self.most_bytes:
-            return
         if self._stored[new.user_id] >= self.most_bytes:
             raise RecordFullError(
                 f"This user's part of the record is full: it has {self.most_bytes // MEGABYTE:,} MB, the most that "
@@ -78,10 +81,9 @@ class UserLimits:
 
     def add(self, user_id: str, *texts: str | None) -> None:
         """Count what was recorded for a user since the last measurement."""
-        if self.most_bytes:
-            size = sum(len(text) for text in texts if text is not None)
-            self._stored[user_id] += size
-            self._added[user_id] += size
+        size = sum(len(text) for text in texts if text is not None)
+        self._stored[user_id] += size
+        self._added[user_id] += size
 
     def measuring(self) -> None:
         """Note that a measurement begins."""

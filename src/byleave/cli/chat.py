@@ -120,6 +120,9 @@ async def chat(
     project: ProjectId = None,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Go on with this conversation.")] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Which agent works on it; left out: chat.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model, of those the server offers; left out: as before.")
+    ] = None,
     mode: Annotated[AgentMode | None, typer.Option(help="Approval mode; left out: the agent's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write every event of the run as a line of JSON.")] = False,
     verbose: Verbose = False,
@@ -154,6 +157,7 @@ async def chat(
             terminal=terminal,
             session_id=session,
             agent=agent,
+            model=model,
             mode=mode,
             one_session=message is not None,
         )

@@ -54,6 +54,7 @@ class Conversation:
         terminal: "ChatTerminal | None" = None,
         session_id: str | None = None,
         agent: str | None = None,
+        model: str | None = None,
         mode: AgentMode | None = None,
         one_session: bool = False,
     ) -> None:
@@ -67,6 +68,7 @@ class Conversation:
         )
         self.session_id = session_id
         self._agent = agent
+        self._model = model
         self._mode = mode
         self._one_session = one_session
         self._run_id: str | None = None
@@ -143,7 +145,9 @@ class Conversation:
 
     def _body(self, message: str) -> MessageBody:
         try:
-            return MessageBody(content=message, session_id=self.session_id, mode=self._mode, agent=self._agent)
+            return MessageBody(
+                content=message, session_id=self.session_id, mode=self._mode, agent=self._agent, model=self._model
+            )
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_input=False)[0]
             raise CallerError(f"This message cannot be sent: {wrong['loc'][0]}: {wrong['msg']}.") from None

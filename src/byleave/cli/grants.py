@@ -14,6 +14,7 @@ from rich.text import Text
 from byleave.client.approvals import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
+from byleave.protocol.states import ApprovalScope
 from byleave.protocol.wire import moment, now
 
 from .options import AsJson, ProjectId, Server, called_alone, new_app
@@ -42,12 +43,19 @@ async def _list(server: str | None, *, everything: bool, as_json: bool) -> None:
 
 def _grant_lines(grant: Grant) -> list[Text]:
     active = grant.status is GrantStatus.ACTIVE
+    agent = "the chat's agent" if grant.agent_id is None else f"agent {shown(grant.agent_id)}"
     head = Text.assemble((shown(grant.text), "bold" if active else "dim"))
     return [
         head,
         Text(f"  {_use(grant)}, {_end(grant)}"),
-        Text(f"  {shown(grant.id)} in conversation {shown(grant.session_id)}"),
+        Text(f"  {shown(grant.id)} {_where(grant)}, for {agent} only"),
     ]
+
+
+def _where(grant: Grant) -> str:
+    if grant.scope is ApprovalScope.PROJECT:
+        return f"in every conversation of project {shown(grant.project_id)}"
+    return f"in conversation {shown(grant.session_id)}"
 
 
 def _use(grant: Grant) -> str:

@@ -47,6 +47,9 @@ def execution_line(execution: Execution, grants: Mapping[str, str]) -> Text:
     line = Text(f"{wall_time(execution.created_at)}  {execution.status.value:<17} ")
     line.append(f"{risk:<6}", RISK_STYLES[risk])
     line.append(f"  {shortened(call_summary(execution.tool_name, execution.tool_params))}")
+    if execution.edit is not None:
+        editor = execution.edit.edited_by.removeprefix("person:")
+        line.append(f"  changed by {'you' if editor == execution.user_id else shown(editor)}")
     by = approved_by_text(execution.approved_by, user_id=execution.user_id, grants=grants)
     if by is not None:
         line.append(f"  {by}")

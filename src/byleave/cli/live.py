@@ -31,7 +31,7 @@ from byleave.protocol.events import (
 from byleave.protocol.states import ErrorType, ExecutionStatus
 
 from .screen import complain, counted, shown
-from .transcript import effect_lines, failure_summary, output_lines, result_summary
+from .transcript import effect_lines, failure_summary, output_lines, result_summary, usage_words
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
@@ -71,8 +71,7 @@ class LiveTranscript:
         self._flush()
         self._turn.close()
         if self._usage is not None:
-            tokens = f"{self._usage.input_tokens:,} tokens in, {self._usage.output_tokens:,} out"
-            self._put(Text(f"{counted(self._usage.requests, 'request', 'requests')}, {tokens}", "dim"))
+            self._put(Text(usage_words(self._usage), "dim"))
             self._usage = None
         self._streamed = ""
         self._calls.clear()

@@ -56,4 +56,4 @@ async def mcp(
             project = (await project_to_watch(client.api, known, Path.cwd())).project_id
         else:
             await check_project(client.api, project)
-        await until_stopped(serve_stdio(client.agent(project), tools=tool or None))
+        await until_stopped(serve_stdio(client.agent(project), tools=tool or None, page=f"{known.server_url}/"))

@@ -9,6 +9,7 @@ import json
 import shlex
 import sys
 import termios
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,6 +65,23 @@ def complain(message: str, hint: str | None = None) -> None:
     say(Text.assemble(("error: ", "bold red"), shown(message)))
     if hint:
         say(Text.assemble(("hint: ", "bold"), shown(hint)))
+
+
+def qr_code(rows: Sequence[str]) -> "Text":
+    """Draw a QR code, two rows of modules in a line: dark on light whatever the terminal's colours are."""
+    from rich.text import Text
+
+    wide = "0" * (len(rows[0]) + 2 * QR_BORDER)
+    framed = [wide] * QR_BORDER + [f"{'0' * QR_BORDER}{row}{'0' * QR_BORDER}" for row in rows] + [wide] * QR_BORDER
+    framed += [wide] * (len(framed) % 2)
+    pairs = zip(framed[::2], framed[1::2], strict=True)
+    # The blocks are the light modules: without colour that is right on a dark terminal, as most are.
+    lines = ("".join(QR_BLOCKS[up + down] for up, down in zip(*pair, strict=True)) for pair in pairs)
+    return Text("\n".join(lines), style="color(231) on color(16)")
+
+
+QR_BORDER = 2
+QR_BLOCKS = {"00": "█", "01": "▀", "10": "▄", "11": " "}
 
 
 def agreed(question: str, *, refusal: str, hint: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from byleave.client.loopback import is_loopback
+from byleave.addresses import is_loopback
 from byleave.protocol.errors import ConfigurationError
 from byleave.server import Listening
 from byleave.server.serving import serve as serve_until_stopped
@@ -68,7 +68,7 @@ async def serve(
     """
     set_up_logging(logging.INFO, verbose=verbose)
     settings = read_settings(ServerSettings)
-    if not is_loopback(host) and "allowed_hosts" not in settings.model_fields_set:
+    if not is_loopback(host) and not settings.model_fields_set & {"allowed_hosts", "public_url"}:
         raise ConfigurationError(
             f"Listening on {host!r} lets other machines in, so it must be said which names this server answers to.",
             hint="set BYLEAVE_ALLOWED_HOSTS=byleave.example.com, or listen on 127.0.0.1",

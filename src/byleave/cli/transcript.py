@@ -112,8 +112,7 @@ class PlainTranscript:
     def end_turn(self) -> None:
         self._break()
         if self._usage is not None:
-            tokens = f"{self._usage.input_tokens:,} tokens in, {self._usage.output_tokens:,} out"
-            self._note("", f"{counted(self._usage.requests, 'request', 'requests')}, {tokens}")
+            self._note("", usage_words(self._usage))
             self._usage = None
         self._streamed = ""
         self._output_of.clear()
@@ -159,6 +158,16 @@ class PlainTranscript:
         for finding in event.findings:
             say(f"  why: {shortened(finding.reason, 300)}")
         say(f"hint: `byleave approvals approve {shown(event.approval_id)}` or `reject`, or answer on the chat page")
+
+
+def usage_words(usage: RunUsage) -> str:
+    """What a run used of its model, and what that costs if the price is known."""
+    words = f"{counted(usage.requests, 'request', 'requests')}, {usage.input_tokens:,} tokens in"
+    words = f"{words}, {usage.output_tokens:,} out"
+    if usage.cost_usd is None:
+        return words
+    cost = float(usage.cost_usd)
+    return f"{words}, {f'about ${cost:,.2f}' if cost >= 0.01 else 'under $0.01'}"
 
 
 def failure_summary(event: ToolFinished) -> str:

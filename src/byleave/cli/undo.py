@@ -15,10 +15,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from byleave.client.terminal.differences import unified
 from byleave.gate import secret_name
+from byleave.gate.text.differences import unified
 from byleave.protocol.changes import ChangeKind
-from byleave.protocol.errors import CallerError
+from byleave.protocol.errors import CallerError, NotFound
+from byleave.protocol.executions import Execution
 from byleave.settings import ClientSettings
 from byleave.workspace.paths import PathValidator, visible
 from byleave.workspace.undo.desk import (
@@ -28,6 +29,7 @@ from byleave.workspace.undo.desk import (
     change_kind,
     holds_texts,
     mode_words,
+    plan_many,
     plan_notes,
     readable,
     texts_of,
@@ -38,9 +40,10 @@ from byleave.workspace.undo.restoring import Plan, Step, UndoHistory, path_of
 from byleave.workspace.undo.snapshots import State
 from byleave.workspace.undo.store import Entry
 
-from .options import ExitCode, new_app
-from .process import existing_directory, read_settings
-from .screen import agreed, put, put_json, say, shortened, shown, wall_time
+from .options import ExitCode, Server, new_app
+from .places import find_server
+from .process import existing_directory, read_settings, run_short
+from .screen import agreed, counted, put, put_json, say, shortened, shown, wall_time
 
 app = new_app()
 
@@ -138,8 +141,69 @@ def undo_call(tool_id: str | None, directory: Path, *, yes: bool, partial: bool,
     return ExitCode.OK
 
 
-def _refuse(plan: Plan, *, partial: bool) -> None:
-    why = why_not(plan, partial=partial)
+def undo_calls(
+    tool_ids: list[str], session_id: str, directory: Path, *, yes: bool, partial: bool, as_json: bool
+) -> ExitCode:
+    """Show what undoing several calls would do, newest first, ask, and carry it out."""
+    if as_json and not yes:
+        raise CallerError("With --json nobody is asked, so nothing was changed.", hint="add --yes")
+    undone: list[Entry] = []
+    with _history(directory) as history:
+        with history.alone():
+            many = plan_many(history, tool_ids)
+        if len(many.unknown) == len(tool_ids):
+            raise NotFound(
+                "Nothing that this conversation changed is known in this workspace.",
+                hint="name the directory that the agent works in: `--workspace DIR`",
+            )
+        plan = many.merged(session_id)
+        if not as_json:
+            say(f"{counted(len(many.plans), 'call', 'calls')} of this conversation can be undone here.")
+            _show_plan(history, plan)
+        _refuse(plan, partial=partial, what="these calls")
+        if plan.steps and not yes and not _agreed():
+            say("Nothing was changed.")
+            return ExitCode.FAILED
+        with history.alone():
+            again = plan_many(history, tool_ids)
+            if again.digest() != many.digest():
+                raise CallerError(CHANGED, hint="run it again")
+            for _, entry in history.apply_all(again.plans):
+                undone.append(entry)
+    if as_json:
+        files = [{"path": visible(step.path), "change": change_kind(step.now, step.target)} for step in plan.steps]
+        ids = [{"tool_id": one.undoes, "undo_id": one.id} for one in undone]
+        put_json({"session_id": session_id, "undone": ids, "files": files})
+    elif not undone:
+        say("Nothing to do: everything is already as it was.")
+    else:
+        count = len(plan.steps)
+        say(f"Undone: {count} {'path is' if count == 1 else 'paths are'} as before this conversation.")
+        say("To take a call's undo back: byleave undo --list names it")
+    return ExitCode.OK
+
+
+async def _calls_of(session_id: str, server: str | None) -> list[str]:
+    """The calls of a conversation that may have changed a file, newest first, as the server knows them."""
+    found: list[Execution] = []
+    async with find_server(server).api() as api:
+        for tool in ("write_file", "execute_command"):
+            cursor: str | None = None
+            while True:
+                filters: dict[str, str | int] = {"session_id": session_id, "tool_name": tool, "limit": 200}
+                page = await api.history(filters | ({"cursor": cursor} if cursor else {}))
+                found += page.executions
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+    if not found:
+        hint = "`byleave conversations` lists yours"
+        raise NotFound(f"No call of the conversation {session_id!r} could have changed a file.", hint=hint)
+    return [call.tool_id for call in sorted(found, key=lambda call: call.created_at, reverse=True)]
+
+
+def _refuse(plan: Plan, *, partial: bool, what: str = "this call") -> None:
+    why = why_not(plan, partial=partial, what=what)
     if why is None:
         return
     if plan.conflicts:
@@ -163,6 +227,10 @@ def _agreed() -> bool:
 
 def _show(history: UndoHistory, plan: Plan) -> None:
     put(_entry_line(plan.entry))
+    _show_plan(history, plan)
+
+
+def _show_plan(history: UndoHistory, plan: Plan) -> None:
     if plan.entry.together:
         say("Other calls ran at the same time; some of this may be their doing: " + ", ".join(plan.entry.together))
     for note in plan_notes(plan):
@@ -265,7 +333,11 @@ def undo(
             metavar="TOOL_ID", help="Which call, as --list names it; left out: the last one that is not undone."
         ),
     ] = None,
+    conversation: Annotated[
+        str | None, typer.Option(metavar="ID", help="All calls of this conversation; asks the server which they are.")
+    ] = None,
     workspace: Annotated[Path, typer.Option(metavar="DIR", help="The directory the call worked in.")] = Path(),
+    server: Server = None,
     show_list: Annotated[
         bool, typer.Option("--list", help="Only list the calls that changed files here, newest first.")
     ] = False,
@@ -280,7 +352,8 @@ def undo(
 
     Shows the difference, then asks. A file that was changed again since the call is named, and then nothing is
     touched. A file the call made is removed only if it is still exactly what the call left, and its content is kept:
-    an undo can itself be undone. Commits, branches and the rest of git's state stay as they are. Needs no server.
+    an undo can itself be undone. Commits, branches and the rest of git's state stay as they are. Needs no server; it
+    is asked only for the calls of a --conversation.
     Exit code 0: done, or already as it was. 1: refused, or you said no.
 
     \b
@@ -288,7 +361,13 @@ def undo(
       byleave undo
       byleave undo --list
       byleave undo exec_1 --workspace ~/code/app
+      byleave undo --conversation sess_1
     """
+    if conversation is not None:
+        if tool_id is not None or show_list:
+            raise typer.BadParameter("give it without TOOL_ID and --list", param_hint="--conversation")
+        calls = run_short(_calls_of(conversation, server))
+        raise typer.Exit(undo_calls(calls, conversation, workspace, yes=yes, partial=partial, as_json=as_json))
     if show_list:
         list_changes(workspace, limit=limit, as_json=as_json)
     else:

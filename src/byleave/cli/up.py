@@ -28,6 +28,7 @@ from byleave.telemetry import configured
 
 from .chat import converse, open_terminal
 from .conversation import Conversation
+from .link import show_phone_link
 from .options import AgentsDir, AsJson, Verbose, new_app
 from .places import UP, KnownServer, Note, leave_note, own_project, running_note
 from .process import (
@@ -83,7 +84,7 @@ async def sign_in_link(server: Listening, user: str) -> str:
     return f"{server.url}/signin?code={quote(await server.parts.sign_in.new_code(user))}"
 
 
-async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bool) -> None:
+async def _up(workspace: Path, *, port: int | None, with_chat: bool, qr: bool, as_json: bool) -> None:
     settings = read_settings(ServerSettings)
     async with AsyncExitStack() as ends:
         ends.enter_context(configured(settings.telemetry, "byleave"))
@@ -106,6 +107,8 @@ async def _up(workspace: Path, *, port: int | None, with_chat: bool, as_json: bo
         ends.push_async_callback(cancel, client)
         await first_of(asyncio.create_task(connection.connected.wait()), client)
         _announce(connection, link, settings, as_json=as_json)
+        if qr:
+            show_phone_link(await api.phone_link(), as_json=as_json)
         talking = asyncio.create_task(_talk(api, project.project_id, settings.home, with_chat=with_chat))
         ends.push_async_callback(cancel, talking)
         await first_of(talking, client, *([running] if running is not None else []))
@@ -145,6 +148,7 @@ def _announce(connection: ClientConnection, link: str | None, settings: ServerSe
     else:
         say(f"  joined the server that is already up at {connection.api.server_url}")
         say("  chat page  `byleave link` prints a link to it")
+    say("  phone      `byleave link --qr` shows a code to scan, to approve from there")
     if link is not None:  # else the model is that of the server that was up
         for line in _agent_lines(settings, connection.workspace.root):
             say(f"  {line}")
@@ -206,6 +210,7 @@ async def up(
         int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; left out: 8477 or a free one.")
     ] = None,
     chat: Annotated[bool, typer.Option("--chat/--no-chat", help="Chat in this terminal.")] = True,
+    qr: Annotated[bool, typer.Option("--qr", help="Show a code that signs your phone in.")] = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -220,10 +225,11 @@ async def up(
     Example:
       byleave up ~/code/app
       byleave up --no-chat --port 9000
+      BYLEAVE_PUBLIC_URL=https://byleave.example.com byleave up --qr
     """
     chat = chat and not as_json and on_terminal()
     home = read_settings(ServerSettings).home
     set_up_logging(logging.WARNING, verbose=verbose, file=home / LOG_FILE if chat else None)
     workspace = existing_directory(directory)
-    await until_stopped(_up(workspace, port=port, with_chat=chat, as_json=as_json))
+    await until_stopped(_up(workspace, port=port, with_chat=chat, qr=qr, as_json=as_json))
     say("Stopped.")

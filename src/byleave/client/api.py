@@ -34,11 +34,23 @@ from byleave.protocol.approvals import (
     ApproveBody,
     ConfirmBody,
     DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
     Inspection,
     RejectBody,
     WholeCall,
 )
-from byleave.protocol.changes import UndoAnswer, UndoBody, UndoPlan, UndoReport, WriteChange
+from byleave.protocol.changes import (
+    SessionUndoAnswer,
+    SessionUndoPlan,
+    SessionUndoReport,
+    UndoAnswer,
+    UndoBody,
+    UndoPlan,
+    UndoReport,
+    WriteChange,
+)
 from byleave.protocol.chat import (
     Cancelled,
     MessageAccepted,
@@ -47,7 +59,17 @@ from byleave.protocol.chat import (
     Project,
     ProjectBody,
     ProjectList,
+    Session,
     SessionList,
+)
+from byleave.protocol.conversations import (
+    FileOffers,
+    SessionChanges,
+    SessionDeleted,
+    SessionExport,
+    SessionSearch,
+    SessionText,
+    SessionTitle,
 )
 from byleave.protocol.errors import (
     ByleaveError,
@@ -76,8 +98,9 @@ from byleave.protocol.executions import (
 )
 from byleave.protocol.generation import GENERATION, Generation
 from byleave.protocol.grants import Grant, GrantList, GrantPreview, GrantPreviewBody, GrantRule
+from byleave.protocol.notices import NoticeTest, Notifications, PushDevice
 from byleave.protocol.overview import PolicyDeclaration
-from byleave.protocol.sign_in import SignInLink
+from byleave.protocol.sign_in import PhoneLink, SignInLink
 from byleave.protocol.tools import ToolCatalogue
 
 from .identity import TOKEN_HINT
@@ -331,6 +354,21 @@ class ServerApi:
         """Return a one-time link that signs a browser in."""
         return await self._post("/my/signin", None, SignInLink)
 
+    async def phone_link(self) -> PhoneLink:
+        """Return a one-time link that signs another device in, with its QR code."""
+        return await self._post("/my/signin/phone", None, PhoneLink)
+
+    # Notifications
+
+    async def notices(self) -> Notifications:
+        return await self._get("/my/notices", Notifications)
+
+    async def test_notices(self) -> NoticeTest:
+        return await self._post("/my/notices/test", None, NoticeTest)
+
+    async def remove_device(self, device_id: str) -> PushDevice:
+        return await self._post(f"/my/notices/devices/{quote(device_id, safe='')}/remove", None, PushDevice)
+
     # Projects and chat
 
     async def create_project(self, name: str) -> Project:
@@ -349,6 +387,30 @@ class ServerApi:
 
     async def list_sessions(self, project_id: str) -> SessionList:
         return await self._get(f"{_project(project_id)}/chat/sessions", SessionList)
+
+    async def search_sessions(self, project_id: str, query: str) -> SessionSearch:
+        """Find conversations by title or message."""
+        return await self._get(f"{_project(project_id)}/chat/search", SessionSearch, {"query": query})
+
+    async def offer_files(self, project_id: str, query: str) -> FileOffers:
+        """Files of the workspace that a message could name."""
+        return await self._get(f"{_project(project_id)}/files", FileOffers, {"query": query})
+
+    async def rename_session(self, project_id: str, session_id: str, title: str) -> Session:
+        return await self._post(f"{_session(project_id, session_id)}/rename", SessionTitle(title=title), Session)
+
+    async def delete_session(self, project_id: str, session_id: str) -> SessionDeleted:
+        return await self._post(f"{_session(project_id, session_id)}/delete", None, SessionDeleted)
+
+    async def export_session(self, project_id: str, session_id: str) -> SessionExport:
+        return await self._get(f"{_session(project_id, session_id)}/export", SessionExport)
+
+    async def session_markdown(self, project_id: str, session_id: str) -> SessionText:
+        return await self._get(f"{_session(project_id, session_id)}/markdown", SessionText)
+
+    async def session_changes(self, project_id: str, session_id: str) -> SessionChanges:
+        """What the calls of a conversation changed, as the record has it."""
+        return await self._get(f"{_session(project_id, session_id)}/changes", SessionChanges)
 
     async def cancel_run(self, project_id: str, run_id: str) -> Cancelled:
         return await self._post(f"{_project(project_id)}/chat/runs/{_part(run_id)}/cancel", None, Cancelled)
@@ -376,6 +438,15 @@ class ServerApi:
     async def change(self, approval_id: str) -> WriteChange:
         """Return the effect of a pending write on its file."""
         return await self._get(f"/my/approvals/{_part(approval_id)}/change", WriteChange)
+
+    async def editable(self, approval_id: str, *, reveal: bool = False) -> EditableCall:
+        """Return what may be changed in a pending call."""
+        query = {"reveal": "true"} if reveal else None
+        return await self._get(f"/my/approvals/{_part(approval_id)}/editable", EditableCall, query)
+
+    async def edit(self, project_id: str, approval_id: str, body: EditBody) -> EditAnswer:
+        path = f"{_project(project_id)}/approvals/{_part(approval_id)}/edit"
+        return await self._post(path, body, EditAnswer)
 
     # Grants
 
@@ -411,6 +482,13 @@ class ServerApi:
     async def undo(self, tool_id: str, body: UndoBody) -> UndoAnswer:
         return await self._post(f"/my/tools/{_part(tool_id)}/undo", body, UndoAnswer)
 
+    async def session_undo_plan(self, project_id: str, session_id: str) -> SessionUndoPlan:
+        """Preview of undoing a conversation, from the machine that ran its calls."""
+        return await self._get(f"{_session(project_id, session_id)}/undo", SessionUndoPlan)
+
+    async def undo_session(self, project_id: str, session_id: str, body: UndoBody) -> SessionUndoAnswer:
+        return await self._post(f"{_session(project_id, session_id)}/undo", body, SessionUndoAnswer)
+
     async def cancel(self, project_id: str, tool_id: str) -> Cancelled:
         return await self._post(f"{_project(project_id)}/tools/{_part(tool_id)}/cancel", None, Cancelled)
 
@@ -445,6 +523,10 @@ class ServerApi:
     async def post_undo_report(self, project_id: str, tool_id: str, report: UndoReport) -> None:
         """Report the preview or the result of an undo."""
         await self._tell(f"{_project(project_id)}/tools/{_part(tool_id)}/undo-report", report)
+
+    async def post_session_undo_report(self, project_id: str, session_id: str, report: SessionUndoReport) -> None:
+        """Report the preview or the result of undoing a conversation."""
+        await self._tell(f"{_session(project_id, session_id)}/undo-report", report)
 
     async def declare_policy(self, project_id: str, declaration: PolicyDeclaration) -> None:
         """Declare this machine's rules; they replace those declared before."""
@@ -672,6 +754,10 @@ def _feed_headers(last_event_id: int | str | None) -> dict[str, str]:
 
 def _project(project_id: str) -> str:
     return f"/my/projects/{_part(project_id)}"
+
+
+def _session(project_id: str, session_id: str) -> str:
+    return f"{_project(project_id)}/chat/sessions/{_part(session_id)}"
 
 
 def _part(text: str) -> str:

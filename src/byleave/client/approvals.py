@@ -15,7 +15,15 @@ from typing import Protocol
 
 from byleave.gate import safe_text
 from byleave.gate.policy.grants import text_of
-from byleave.protocol.approvals import ApprovalRequest, ApproveBody, DecisionAnswer, RejectBody
+from byleave.protocol.approvals import (
+    ApprovalRequest,
+    ApproveBody,
+    DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
+    RejectBody,
+)
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import (
     ByleaveError,
@@ -60,6 +68,10 @@ class Question:
     """Returns the whole call if the question shows a part; with True, unmasked."""
     change: Callable[[], Awaitable[WriteChange]] | None = None
     """Returns the effect of a write on its file."""
+    editable: Callable[[bool], Awaitable[EditableCall]] | None = None
+    """Returns what may be changed in the call; with True, also what is masked."""
+    edit: Callable[[EditBody], Awaitable[EditAnswer]] | None = None
+    """Changes the call. The question then ends, and another one asks about the changed call."""
     position: Callable[[], tuple[int, int]] = lambda: (1, 1)
     """Returns the number of this question and the count of those that came together with it, as they are now."""
 
@@ -77,6 +89,8 @@ class ApprovalPrompt(Protocol):
 
 
 HISTORY = 200
+DAY_SECONDS = 24 * 3600
+EDITABLE_TOOLS = ("write_file", "execute_command", "search_web")
 TRY_AGAIN_SECONDS = 15.0
 _CLOCK_SECONDS = 0.1
 """Two times computed one after the other differ by less."""
@@ -267,6 +281,13 @@ class ApprovalDesk:
         async def change() -> WriteChange:
             return await self._link.change(event.approval_id)
 
+        async def editable(reveal: bool) -> EditableCall:
+            return await self._link.editable(event.approval_id, reveal=reveal)
+
+        async def edit(body: EditBody) -> EditAnswer:
+            return await self._link.edit(self._project_id, event.approval_id, body)
+
+        can_edit = event.tool_name in EDITABLE_TOOLS
         closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         diff = change if event.tool_name == "write_file" else None
         return Question(
@@ -276,6 +297,8 @@ class ApprovalDesk:
             preview=preview,
             whole=whole,
             change=diff,
+            editable=editable if can_edit else None,
+            edit=edit if can_edit else None,
             position=self._position,
         )
 
@@ -287,9 +310,14 @@ class ApprovalDesk:
         if self._prompt is not None and self._asker is None:
             self._asker = asyncio.get_running_loop().create_task(self._ask_all(self._prompt))
 
+    def _next(self) -> PendingApproval | None:
+        """The next question: one about a call that a person changed first, then in order of arrival."""
+        waiting = [one for one in self._pending.values() if not one.asked]
+        return min(waiting, key=lambda one: one.event.edit is None, default=None)
+
     async def _ask_all(self, prompt: ApprovalPrompt) -> None:
         try:
-            while (waiting := next((w for w in self._pending.values() if not w.asked), None)) is not None:
+            while (waiting := self._next()) is not None:
                 waiting.asked = True
                 self._asked += 1
                 answer = await prompt.ask(waiting.question)
@@ -380,7 +408,8 @@ class ApprovalDesk:
     def _say_granted(self, answer: Answer | None, decided: DecisionAnswer) -> None:
         if answer is None or answer.terms is None or decided.grant_id is None:
             return
-        self._say(granted_sentence(answer.terms, len(decided.released)))
+        for_project = answer.scope is ApprovalScope.PROJECT
+        self._say(granted_sentence(answer.terms, len(decided.released), for_project=for_project))
 
     async def _decide(self, waiting: PendingApproval) -> DecisionAnswer:
         event, answer = waiting.question.event, waiting.answer
@@ -420,19 +449,23 @@ def as_event(request: ApprovalRequest) -> ApprovalRequested:
         agent_id=request.agent_id,
         inspection=request.inspection,
         suggestions=request.suggestions,
+        edit=request.edit,
         calls=max(1, len(request.tool_ids)),
     )
 
 
-def granted_sentence(terms: GrantTerms, released: int) -> str:
+def granted_sentence(terms: GrantTerms, released: int, *, for_project: bool = False) -> str:
     """Describe a saved grant: its calls, its expiry, and how to revoke it."""
     what = "everything that does not always ask" if terms.rule is None else text_of(terms.rule).rstrip(".")
     seconds = terms.expires_in_seconds or 0
-    until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime("%H:%M")
+    until = (datetime.now().astimezone() + timedelta(seconds=seconds)).strftime(
+        "%d %b %H:%M" if for_project else "%H:%M"
+    )
     calls = "1 call" if released == 1 else f"{released} calls"
     released_text = f" {calls} that waited went with it." if released else ""
+    where = "in every conversation of this project" if for_project else "in this conversation"
     return (
-        f"Allowed in this conversation from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
+        f"Allowed {where} from now on: {what}; {uses_words(terms.max_uses)}, until {until} "
         f"({span_words(seconds)}).{released_text} Manage it with `byleave grants`."
     )
 
@@ -452,6 +485,8 @@ def _closing_sentence(status: ApprovalStatus, decided_by: str | None, decided_fr
             return f"Denied{by}."
         case ApprovalStatus.TIMEOUT:
             return "Nobody answered in time; nothing was run."
+        case ApprovalStatus.CANCELLED if by:
+            return f"Changed{by}. The changed call is asked about next."
         case _:
             return "This question is no longer open."
 
@@ -459,6 +494,8 @@ def _closing_sentence(status: ApprovalStatus, decided_by: str | None, decided_fr
 def span_words(seconds: float) -> str:
     """Format a duration in its largest fitting unit: `45 seconds`, `30 minutes`, `8 hours`."""
     whole = max(0, round(seconds))
+    if whole >= 2 * DAY_SECONDS:
+        return f"{round(whole / DAY_SECONDS)} days"
     for unit, one in ((3600, "hour"), (60, "minute")):
         if whole >= 2 * unit or whole == unit:
             return f"{round(whole / unit)} {one if round(whole / unit) == 1 else one + 's'}"

@@ -53,18 +53,28 @@ class Inspector:
     tries: int
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])
+    _running: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    """The parameters that each task inspects."""
 
     def request(self, event: InspectionRequested) -> None:
-        """Answer in the background, unless the same request is being answered."""
-        if event.tool_id in self._tasks:
+        """Answer in the background, unless the same request is being answered. A call that a person changed meanwhile
+        is another one."""
+        running = self._running.get(event.tool_id)
+        if running == event.tool_params:
             return
+        if running is not None:
+            self._tasks[event.tool_id].cancel()
         if len(self._tasks) >= WAITING:
             log.warning("inspection dropped", tool_id=event.tool_id)
             return
         log.info("inspection requested", tool_id=event.tool_id, tool=event.tool_name)
         task = asyncio.get_running_loop().create_task(self._answer(event))
-        self._tasks[event.tool_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(event.tool_id))
+        self._tasks[event.tool_id], self._running[event.tool_id] = task, event.tool_params
+        task.add_done_callback(lambda ended: self._forget(event.tool_id, ended))
+
+    def _forget(self, tool_id: str, ended: asyncio.Task[None]) -> None:
+        if self._tasks.get(tool_id) is ended:
+            del self._tasks[tool_id], self._running[tool_id]
 
     async def close(self) -> None:
         """Stop inspecting; nobody waits for a missing answer."""

@@ -31,6 +31,7 @@ from byleave.protocol.events import (
     FeedEvent,
     InspectionRequested,
     ResultAcknowledged,
+    SessionUndoRequested,
     UndoRequested,
 )
 from byleave.protocol.generation import SUPERSEDED
@@ -194,7 +195,7 @@ class ClientConnection:
                 self.handler.handle_tool_result_ack(event)
             case ExecutionCancelSignal():
                 self.handler.handle_tool_cancel_signal(event)
-            case UndoRequested():
+            case UndoRequested() | SessionUndoRequested():
                 self.undoer.request(event, server_ahead=self.handler.server_ahead)
             case InspectionRequested():
                 self.handler.handle_tool_inspection_request(event)

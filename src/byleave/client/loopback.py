@@ -12,10 +12,8 @@ import asyncio
 import base64
 import contextlib
 import hmac
-import ipaddress
 import json
 import secrets
-import socket
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -25,6 +23,7 @@ from aiohttp.http import HttpProcessingError
 from pydantic import ValidationError
 from yarl import URL
 
+from byleave.addresses import is_local_name, system_number
 from byleave.protocol.errors import ConfigurationError, UnreachableError
 from byleave.protocol.sign_in import ProofBody, ServerProof, proof_message
 
@@ -32,49 +31,24 @@ if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.tracing import Trace
 
-Number = ipaddress.IPv4Address | ipaddress.IPv6Address
-
 CONNECT_SECONDS = 10.0
 _BOTH = ("127.0.0.1", "::1")
 
 
 def loopback_numbers(host: str) -> tuple[str, ...]:
     """Return the addresses by which `host` reaches this machine, likeliest first; empty for another machine."""
-    number = _number(host)
+    number = system_number(host)
     if number is None:
-        return _BOTH if _is_local_name(host) else ()
+        return _BOTH if is_local_name(host) else ()
     if number.is_unspecified:  # connecting to it ends at loopback
         return _BOTH[:1] if number.version == 4 else _BOTH[1:]
     return (str(number),) if number.is_loopback else ()
 
 
-def is_loopback(host: str) -> bool:
-    """Return True if a listener there is reachable from this machine alone."""
-    number = _number(host)
-    return _is_local_name(host) if number is None else number.is_loopback
-
-
 def same_address(first: str, second: str) -> bool:
     """Return True if both spell the same address."""
-    number = _number(first)
-    return number is not None and number == _number(second)
-
-
-def _is_local_name(host: str) -> bool:
-    name = host.casefold().removesuffix(".")
-    return name == "localhost" or name.endswith(".localhost")
-
-
-def _number(host: str) -> Number | None:
-    try:
-        number = ipaddress.ip_address(host)
-    except ValueError:
-        try:
-            # Parsed as the system does when it connects: with fewer parts, octal or hexadecimal.
-            return ipaddress.IPv4Address(socket.inet_aton(host))
-        except (OSError, ValueError):
-            return None
-    return getattr(number, "ipv4_mapped", None) or number
+    number = system_number(first)
+    return number is not None and number == system_number(second)
 
 
 PROOF_SECONDS = 10.0

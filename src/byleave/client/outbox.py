@@ -17,7 +17,16 @@ from typing import Literal, Protocol
 from pydantic_core import PydanticSerializationError, to_json
 
 from byleave.gate import MaskedStream
-from byleave.protocol.approvals import ApproveBody, DecisionAnswer, Inspection, RejectBody, WholeCall
+from byleave.protocol.approvals import (
+    ApproveBody,
+    DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
+    Inspection,
+    RejectBody,
+    WholeCall,
+)
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError, ConflictError, NotFound, UnreachableError
 from byleave.protocol.executions import (
@@ -68,6 +77,8 @@ class Link(Protocol):
     async def reject(self, project_id: str, approval_id: str, body: RejectBody) -> DecisionAnswer: ...
     async def whole_call(self, approval_id: str, *, reveal: bool = False) -> WholeCall: ...
     async def change(self, approval_id: str) -> WriteChange: ...
+    async def editable(self, approval_id: str, *, reveal: bool = False) -> EditableCall: ...
+    async def edit(self, project_id: str, approval_id: str, body: EditBody) -> EditAnswer: ...
     async def preview_grant(self, project_id: str, rule: GrantRule) -> GrantPreview: ...
 
 

@@ -30,7 +30,7 @@ from .policy.policy import (
     declared_layers,
     parse_policy,
 )
-from .text.render import call_lines, describe, full_text, safe_text, shown_params
+from .text.render import call_lines, describe, full_text, safe_text
 from .text.secrets import (
     MASK_PREFIX,
     WITHHELD,
@@ -42,6 +42,7 @@ from .text.secrets import (
     mask_text,
     mask_value,
     may_be_part,
+    shown_params,
 )
 
 __all__ = [

@@ -359,7 +359,7 @@ class RiskAssessor:
 
     def get_risk_level(self, tool_name: str, params: Mapping[str, Any], workspace: str | None = None) -> RiskLevel:
         """The level of a call; a refused call counts as HIGH, as in the record."""
-        return (self._gate or Gate()).judge(tool_name, params, workspace=workspace).verdict.risk_level
+        return (self._gate or Gate()).judge(tool_name, params, workspace=workspace).verdict.level.risk
 
     def assess_write(self, path: str, content: str) -> list[Finding]:
         """Findings for a write to a path that is known to stay inside the workspace."""

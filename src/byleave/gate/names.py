@@ -145,7 +145,9 @@ def secret_name(path: str) -> bool:
 
 def asks_for_secrets(path: str, glob: str | None = None) -> bool:
     """True if a path, or a glob of names below it, names files that usually hold secrets."""
-    return secret_name(path) or (glob is not None and (secret_name(glob) or secret_name(glob.strip("*"))))
+    if glob is None or glob.startswith("!"):  # it would leave them out, and no search takes such a glob
+        return secret_name(path)
+    return secret_name(path) or secret_name(glob) or secret_name(glob.strip("*"))
 
 
 def _reason(groups: Iterable[NameGroup], path: str) -> str | None:
@@ -241,6 +243,12 @@ SOURCE_EXTENSIONS = frozenset(
         *("elm", "jl", "r", "rb", "php", "lua", "mjs", "cjs", "mts", "cts", "pyi", "vue", "svelte", "astro", "sol"),
         *("html", "htm", "css", "scss", "sass", "less", "svg", "xml", "xsd", "xsl", "sql", "graphql", "gql", "proto"),
         *("toml", "yml", "yaml", "jsonc", "json5", "csv", "tsv", "rst", "adoc", "tex", "po", "hbs", "ejs", "erb", "j2"),
+        *("mdx", "ipynb", "rmd", "qmd", "bib", "puml", "properties", "strings", "arb", "xlf", "ftl", "srt", "vtt"),
+        *("pyx", "pxd", "f", "f90", "f95", "sv", "svh", "v", "vhd", "vhdl", "s", "asm", "cu", "cuh", "cl", "pas", "vb"),
+        *("glsl", "vert", "frag", "comp", "wgsl", "hlsl", "metal", "gd", "fsi", "razor", "cshtml", "xaml", "resx"),
+        *("lean", "agda", "idr", "purs", "gleam", "odin", "adb", "ads", "move", "cairo", "vy", "thrift", "fbs", "cr"),
+        *("pug", "haml", "slim", "liquid", "njk", "mustache", "handlebars", "twig", "jinja", "jinja2", "styl", "mjml"),
+        *("geojson", "jsonl", "ndjson", "webmanifest", "avsc", "snap"),
     )
 )
 """Source code and data. A write is HIGH, but a grant of that kind may cover it: nobody runs it by its name."""

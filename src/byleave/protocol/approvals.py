@@ -8,13 +8,13 @@ import hashlib
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
 
 from .changes import MAX_SHOWN_TEXT
 from .grants import GrantTerms, Suggestion
 from .states import AnsweredFrom, ApprovalScope, ApprovalStatus, RiskLevel
 from .verdicts import Finding
-from .wire import Digest, JsonObject, Timestamp, WireModel, canonical_json
+from .wire import Digest, JsonObject, Timestamp, Whole, WireModel, canonical_json
 
 MAX_SEEN_TEXT = 16 * 1024
 MAX_SEEN_FILES = 16
@@ -41,7 +41,7 @@ class SeenFile(WireModel):
     """Workspace-relative."""
     role: SeenRole = SeenRole.RUNS
     sha256: Digest
-    size: StrictInt | None = Field(default=None, ge=0)
+    size: Whole | None = Field(default=None, ge=0)
     modified_at: Timestamp | None = None
     written_at: Timestamp | None = None
     """Time at which an agent last wrote it; set by the server, whatever a client sends."""
@@ -82,6 +82,15 @@ class Inspection(WireModel):
         return self.model_copy(update={"files": files})
 
 
+class Edit(WireModel):
+    """A person's change of a call before they allowed it."""
+
+    edited_by: str
+    """`person:alice`."""
+    asked: JsonObject
+    """Parameters as the agent asked for them, masked and shortened like those beside which they stand."""
+
+
 Reason = Annotated[str, StringConstraints(max_length=1000)]
 
 
@@ -104,12 +113,16 @@ class ApprovalRequest(WireModel):
     network: bool
     """True if approving grants the network."""
     description: str
-    """The call on the first line; each further line is a note to be shown before an answer. Made from the stored
-    parameters, safe to print. Reasons are in `findings`, files in `inspection`."""
+    """The call on the first line; each further line is a note to be shown before an answer. The second tells of the
+    `edit`, if there was one. Made from the stored parameters, safe to print. Reasons are in `findings`, files in
+    `inspection`.
+    """
     inspection: Inspection | None = None
     """Files that would run, as the machine sees them; the digest covers them."""
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
     """Rules that could be saved with a yes; none for a call that no rule may cover."""
+    edit: Edit | None = None
+    """Set if a person changed the call: everything else here is about the changed one."""
     status: ApprovalStatus
     timeout_seconds: int
     created_at: Timestamp
@@ -162,7 +175,7 @@ class ApproveBody(WireModel):
     """Rule, expiry and number of uses, for a scope wider than this call."""
     digest: str | None = Field(default=None, max_length=64)
     """Digest that was shown; if given, it must match the pending one."""
-    calls: StrictInt = Field(default=1, ge=1)
+    calls: Whole = Field(default=1, ge=1)
     """Number of waiting calls that was shown: if more wait now, nothing is approved."""
 
 
@@ -180,8 +193,53 @@ class ConfirmBody(WireModel):
     scope: ApprovalScope = ApprovalScope.ONCE
     terms: GrantTerms | None = None
     digest: str | None = Field(default=None, max_length=64)
-    calls: StrictInt = Field(default=1, ge=1)
+    calls: Whole = Field(default=1, ge=1)
     """Number of waiting calls that was shown: if more wait now, nothing is approved."""
+
+
+MAX_EDITED = MAX_SHOWN_TEXT
+"""Longest text that can be edited, in characters."""
+
+
+class EditableCall(WireModel):
+    """The parts of a waiting call that a person may change, as they are. Null: not a part of this call, or masked."""
+
+    approval_id: str
+    digest: str
+    tool_name: str
+    content: str | None = None
+    line: str | None = None
+    """Command line; one that cannot be misread is parsed into the same words again."""
+    timeout: int | None = None
+    query: str | None = None
+    masked: bool = False
+    """True if something in it is masked for people: then it is only given with `reveal`."""
+
+
+class EditBody(WireModel):
+    """A person's change of a waiting call. The tool and whatever is left out stay as they are."""
+
+    digest: Digest
+    """Digest of the question that was shown."""
+    calls: Whole = Field(default=1, ge=1)
+    """Number of waiting calls that was shown: if more wait now, nothing is changed."""
+    content: str | None = Field(default=None, max_length=MAX_EDITED)
+    """For write_file: all of the new content."""
+    line: str | None = Field(default=None, max_length=MAX_EDITED)
+    """For execute_command: the command line, as typed. It is split into words; there is no shell."""
+    timeout: Whole | None = None
+    """For execute_command, in seconds."""
+    query: str | None = Field(default=None, max_length=4096)
+    """For search_web."""
+
+
+class EditAnswer(WireModel):
+    """The changed call was judged and is asked about anew; nothing has run."""
+
+    approval_id: str | None
+    """The new question; null while the machine still looks, or if nobody can be asked."""
+    tool_ids: list[str]
+    message: str
 
 
 class DecisionAnswer(WireModel):

@@ -6,12 +6,14 @@ Both sides of a diff are masked texts; only digests are compared before anything
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints
 
-from .wire import Digest, Identifier, Timestamp, WireModel
+from .wire import Digest, Identifier, Timestamp, Whole, WireModel
 
 MAX_SHOWN_TEXT = 256 * 1024
 MAX_UNDO_FILES = 200
+MAX_UNDO_CALLS = 500
+"""Most calls of a conversation that are undone together: the newest."""
 ShownPath = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 ShownText = Annotated[str, StringConstraints(max_length=2 * MAX_SHOWN_TEXT)]
 Note = Annotated[str, StringConstraints(max_length=1000)]
@@ -54,6 +56,8 @@ class WriteChange(WireModel):
     """Content read by the machine; other content at run time is drift, and refused. Null if no machine has looked."""
     before_size: int | None
     seen_at: Timestamp | None
+    asked: ShownText | None = None
+    """If a person changed the content: `after`, as it would have been by what the agent asked."""
 
 
 class UndoPlan(WireModel):
@@ -65,7 +69,7 @@ class UndoPlan(WireModel):
     plan: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     """Digest of the plan; required to carry it out."""
     files: list[ShownChange] = Field(max_length=MAX_UNDO_FILES)
-    total_files: StrictInt = Field(ge=0)
+    total_files: Whole = Field(ge=0)
     """Larger than `files` if there are too many to show."""
     conflicts: list[ShownPath] = Field(default_factory=list[str], max_length=MAX_UNDO_FILES)
     """Files changed since the call; nothing can be undone while there are any."""
@@ -108,5 +112,53 @@ class UndoAnswer(WireModel):
     state: Literal["done", "undoing"] = "done"
     """`undoing`: the machine is not done yet; `tool.undone` on the feed reports the end."""
     undo_id: str | None
+    files: int
+    message: str
+
+
+class SessionUndoPlan(UndoPlan):
+    """Preview of undoing all calls of a conversation, newest first; each file from now to what it was before them.
+
+    `tool_id` is the oldest of `calls`."""
+
+    calls: list[Identifier] = Field(max_length=MAX_UNDO_CALLS)
+    """Calls that would be undone, newest first: not those undone already, nor those that changed nothing."""
+    unknown: list[Identifier] = Field(default_factory=list[str], max_length=MAX_UNDO_CALLS)
+    """Calls of which the machine keeps nothing: they changed no file, or it is too long ago."""
+
+
+class CallUndo(WireModel):
+    """A call that was undone together with others."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    tool_id: Identifier
+    undo_id: Identifier
+    files: Whole = Field(ge=0)
+
+
+class SessionUndoReport(WireModel):
+    """A client's answer to `session.undo_request`."""
+
+    request_id: Identifier
+    tool_id: Identifier
+    """The oldest call that was named."""
+    plan: SessionUndoPlan | None = None
+    undone: list[CallUndo] = Field(default_factory=list[CallUndo], max_length=MAX_UNDO_CALLS)
+    """Calls that were undone, also if it then stopped."""
+    done: StrictBool = False
+    begun: StrictBool = False
+    """It has begun and takes long: another report follows."""
+    problem: Note | None = None
+    """Reason it was not done, or stopped."""
+
+
+class SessionUndoAnswer(WireModel):
+    """Outcome of undoing a conversation, or that it is still in progress."""
+
+    session_id: str
+    state: Literal["done", "undoing"] = "done"
+    """`undoing`: the machine is not done yet; each call's `tool.undone` on the feed reports it."""
+    undone: list[CallUndo]
     files: int
     message: str

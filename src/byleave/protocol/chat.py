@@ -30,13 +30,17 @@ class ProjectList(WireModel):
 
 
 class MessageBody(WireModel):
-    content: str = Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)
+    content: str = Field(
+        min_length=1, max_length=MAX_MESSAGE_CHARACTERS, json_schema_extra={"pattern": r"^[^\u0000]*$"}
+    )
     session_id: Identifier | None = None
     """Omit to open a new session."""
     mode: AgentMode | None = None
     """Approval mode of this run; defaults to the agent's mode, never wider than its widest."""
     agent: Identifier | None = None
     """Agent of the project that works on the message; defaults to `chat`."""
+    model: Annotated[str, StringConstraints(min_length=1, max_length=300)] | None = None
+    """One of the agent's `models`; defaults to that of its run before in the conversation, else to the first."""
     client_key: Identifier | None = None
     """Idempotency key of the sender. A repeated message gets the first answer and is neither stored nor worked on
     twice; another message with the same key is a conflict.
@@ -85,6 +89,8 @@ class Run(WireModel):
     agent: str
     state: RunState
     mode: AgentMode
+    model: str | None = None
+    """Model that was chosen for it; null for the agent's usual one."""
     error: str | None
     """Why it failed; null if it did not, or a person stopped it."""
     created_at: Timestamp
@@ -104,6 +110,8 @@ class AgentInfo(WireModel):
     name: str
     description: str
     model: str
+    models: list[str] = Field(default_factory=list[str])
+    """Models a message may choose, the usual one first."""
     mode: AgentMode
     """Default approval mode of a message."""
     widest_mode: AgentMode

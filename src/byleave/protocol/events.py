@@ -4,12 +4,11 @@ A signal is for one client; all other events are for everyone who watches the pr
 and say so; `GET /my/tools/{tool_id}` returns them whole.
 """
 
-import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from .approvals import Inspection
+from .approvals import Edit, Inspection
 from .grants import Grant, Suggestion
 from .overview import Machine
 from .states import (
@@ -47,6 +46,8 @@ class ApprovalRequested(Event):
     agent_id: str | None
     inspection: Inspection | None = None
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])
+    edit: Edit | None = None
+    """Set if a person changed the call: everything else here is about the changed one."""
     calls: int = 1
     """Calls that wait for the answer. Sent again, with the new call's `tool_id`, when an identical call joins."""
 
@@ -83,6 +84,26 @@ class UndoRequested(Event):
     kind: Literal["tool.undo_request"] = "tool.undo_request"
     request_id: str
     tool_id: str
+    client_id: str
+    session_id: str
+    plan: str | None
+    """Plan to carry out; null for a preview."""
+    partial: bool
+    deadline: Timestamp
+    """Nobody waits after this: do not carry it out later."""
+    keep_off: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
+    """Paths denied by the server's rules, by tool; the machine adds its owner's."""
+
+
+class SessionUndoRequested(Event):
+    """Asks a client to preview or carry out the undo of all its calls of a conversation."""
+
+    kind: Literal["session.undo_request"] = "session.undo_request"
+    request_id: str
+    tool_id: str
+    """The oldest of the calls."""
+    tool_ids: list[str]
+    """Newest first."""
     client_id: str
     session_id: str
     plan: str | None
@@ -248,6 +269,18 @@ class RunUsage(Event):
     """Number of model responses."""
     input_tokens: int
     output_tokens: int
+    cost_usd: str | None = None
+    """US dollars at the providers' list prices, as a decimal number; null if the price is not known."""
+
+
+class SessionChanged(Event):
+    """A person renamed or deleted a conversation."""
+
+    kind: Literal["chat.session"] = "chat.session"
+    session_id: str
+    title: str
+    """Empty if it was deleted."""
+    deleted: bool
 
 
 class ChatError(Event):
@@ -263,6 +296,7 @@ FeedEvent = Annotated[
     | ApprovalDecided
     | InspectionRequested
     | UndoRequested
+    | SessionUndoRequested
     | ToolUndone
     | MachinesChanged
     | FeedGap
@@ -278,37 +312,10 @@ FeedEvent = Annotated[
     | ChatText
     | RunChanged
     | RunUsage
+    | SessionChanged
     | ChatError,
     Field(discriminator="kind"),
 ]
 
 # Built with the first event that is read: few processes read any.
 FEED_EVENT: TypeAdapter[FeedEvent] = TypeAdapter(FeedEvent, config={"defer_build": True})
-
-
-PREVIEW_CHARACTERS = 16 * 1024
-TEXT_CHARACTERS = 4 * 1024
-LIST_ITEMS = 50
-
-
-def preview(text: str | None) -> tuple[JsonObject | None, bool]:
-    """Return a result small enough for the feed, and True if anything was left out."""
-    if text is None:
-        return None, False
-    value = json.loads(text)
-    if len(text) <= PREVIEW_CHARACTERS:
-        return value, False
-    return _shorten(value), True
-
-
-def _shorten(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
-        half = TEXT_CHARACTERS // 2
-        return f"{value[:half]}\n… {len(value) - 2 * half} characters left out …\n{value[-half:]}"
-    if isinstance(value, dict):
-        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
-        return {key: _shorten(item) for key, item in items.items()}
-    if isinstance(value, list):
-        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
-        return [_shorten(item) for item in elements[:LIST_ITEMS]]
-    return value

@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, StrictInt, StringConstraints
+from pydantic import Field, StringConstraints
 
-from .approvals import Decision
+from .approvals import Decision, Edit
 from .states import AgentMode, ClientResultStatus, ErrorType, ExecutionStatus, ResponseStatus, RiskLevel
-from .wire import Identifier, JsonObject, Timestamp, WireModel
+from .wire import Identifier, JsonObject, Timestamp, Whole, WireModel
 
 MAX_ERROR_CHARACTERS = 1000
 MAX_BATCH = 64
@@ -33,6 +33,8 @@ class ToolResponse(WireModel):
     error_type: ErrorType | None = None
     hint: str | None = None
     """An alternative to a refused call, for the agent."""
+    edited: str | None = None
+    """Set if the user changed the call before allowing it: what was changed, for the agent."""
 
 
 class ExecuteRequest(WireModel):
@@ -79,6 +81,8 @@ class Execution(WireModel):
     """Outcome of its question: who answered, where and when, or that nobody did in time; null if nobody was asked or
     the question is open.
     """
+    edit: Edit | None = None
+    """Set if a person changed the call before allowing it."""
     status: ExecutionStatus
     error: str | None
     error_type: ErrorType | None
@@ -106,7 +110,7 @@ class CompletedReport(WireModel):
 
     status: Literal["completed"]
     result: JsonObject
-    duration_ms: StrictInt | None = Field(default=None, ge=0)
+    duration_ms: Whole | None = Field(default=None, ge=0)
     timestamp: Timestamp | None = None
 
 
@@ -118,7 +122,7 @@ class FailedReport(WireModel):
     error_type: ErrorType | None = None
     result: JsonObject | None = None
     """Partial result, such as the output of a command that timed out."""
-    duration_ms: StrictInt | None = Field(default=None, ge=0)
+    duration_ms: Whole | None = Field(default=None, ge=0)
     timestamp: Timestamp | None = None
 
 
@@ -172,7 +176,7 @@ class OutputChunk(WireModel):
 
     stream: Literal["stdout", "stderr"]
     text: str = Field(max_length=65536)
-    sequence: StrictInt = Field(ge=0, lt=2**31 - 1)
+    sequence: Whole = Field(ge=0, lt=2**31 - 1)
     """Counts up from 0 for each execution; a repeated number is dropped."""
 
 
@@ -195,6 +199,14 @@ CALLS = uuid.UUID("5a1d8a52-6f0e-4d3c-9a52-0d6f5a2f7c11")
 
 OWN_SESSION = "sess_agent_"
 """Prefix of the ids of agents' own sessions: no other agent may name one."""
+
+OWN_LISTINGS = "sess_listings_"
+"""Prefix of the ids of sessions that hold a person's own listings, and no conversation."""
+
+
+def listings_session_id(user_id: str, project_id: str) -> str:
+    """Return the session id of what a person lists to name a file in a message."""
+    return OWN_LISTINGS + uuid.uuid5(CALLS, f"{user_id}/{project_id}").hex
 
 
 def own_session_id(user_id: str, project_id: str, agent_id: str) -> str:

@@ -5,13 +5,15 @@ the same identity the server lets in the newer one; two that count alike were co
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 GENERATION = "Byleave-Generation"
 """The header that carries it."""
 SUPERSEDED = "superseded"
 """State of the conflict that an older generation, or a copy, is refused with."""
-_FORM = re.compile(r"([1-9][0-9]{0,14})-([0-9a-f]{32})")
+GENERATION_FORM = "[1-9][0-9]{0,14}-[0-9a-f]{32}"
+_FORM = re.compile(GENERATION_FORM)
 
 
 class Generation(NamedTuple):
@@ -24,10 +26,11 @@ class Generation(NamedTuple):
         return f"{self.number}-{self.instance}"
 
     @classmethod
+    @lru_cache
     def parse(cls, text: str) -> Self | None:
         """Return the generation in a header; None if it has another form."""
-        found = _FORM.fullmatch(text)
-        return cls(int(found[1]), found[2]) if found else None
+        number, _, instance = text.partition("-")
+        return cls(int(number), instance) if _FORM.fullmatch(text) else None
 
     def supersedes(self, known: "Generation | None") -> bool:
         """True if this start is later than the known one."""

@@ -1,4 +1,4 @@
-"""Grants: answers that cover further calls of a session (G8), and their previews.
+"""Grants: answers that cover further calls of a session, or of a project (G8), and their previews.
 
 A rule says exactly which calls it covers; nothing on the wire widens it silently. The gate decides what a grant never
 covers: a refusal, a deny, an explicit ask, secrets, and HIGH, unless the grant is for everything or the call writes
@@ -8,16 +8,18 @@ source code with an extension that the rule names. Nothing here decides that.
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints
 
 from .states import ApprovalScope, ExecutionStatus, RiskLevel
-from .wire import Digest, Timestamp, WireModel
+from .wire import Digest, Timestamp, Whole, WireModel
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 
 DEFAULT_GRANT_SECONDS = 8 * 3600
 DEFAULT_EVERYTHING_SECONDS = 3600
 LONGEST_GRANT_SECONDS = 24 * 3600
+DEFAULT_PROJECT_SECONDS = 7 * 24 * 3600
+LONGEST_PROJECT_SECONDS = 30 * 24 * 3600
 
 EVERYTHING_WARNING = (
     "The agent won't ask, even for high-risk actions. You'll still be asked about secrets, startup files, destructive "
@@ -67,6 +69,9 @@ class Grant(WireModel):
     user_id: str
     project_id: str
     session_id: str
+    """The session in which it was given. With the scope `project` it holds in all of them."""
+    agent_id: str | None = None
+    """The agent it was given to, and holds for; null for the chat's own."""
     scope: ApprovalScope
     rule: GrantRule | None
     """None covers everything in the session."""
@@ -94,9 +99,10 @@ class GrantTerms(WireModel):
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     rule: GrantRule | None = None
-    """The rule as shown or edited, for scope `class`."""
-    expires_in_seconds: StrictInt | None = Field(default=None, ge=1, le=LONGEST_GRANT_SECONDS)
-    max_uses: StrictInt | None = Field(default=None, ge=1, le=10_000)
+    """The rule as shown or edited, for scopes `class` and `project`."""
+    expires_in_seconds: Whole | None = Field(default=None, ge=1, le=LONGEST_PROJECT_SECONDS)
+    """At most a day; with the scope `project`, 30 days."""
+    max_uses: Whole | None = Field(default=None, ge=1, le=10_000)
     warned: StrictBool = False
     """True if the warning was shown and accepted, for scope `session`."""
 

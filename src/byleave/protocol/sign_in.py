@@ -34,6 +34,40 @@ class SignInLink(WireModel):
     expires_in_seconds: int
 
 
+class PhoneLink(WireModel):
+    """A one-time link that signs another device in, as an address it can open and as a QR code of that."""
+
+    url: str
+    qr: list[str]
+    """Rows of the QR code from the top, `1` for dark and `0` for light, without the light border."""
+    expires_in_seconds: int
+
+
+class SignInWays(WireModel):
+    """Ways to sign in to the page, beside one-time links."""
+
+    provider: str | None
+    """Name of the identity provider; null if there is none."""
+
+
+class SignInFinishBody(WireModel):
+    """What an identity provider led back with, and the ticket of the attempt."""
+
+    ticket: str = Field(max_length=16384)
+    code: str = Field(min_length=1, max_length=4096)
+    state: str = Field(max_length=4096)
+    iss: str | None = Field(default=None, max_length=4096)
+    """The provider's own name, if it says one (RFC 9207)."""
+
+
+class SignInFinished(WireModel):
+    """A browser that an identity provider signed in; its cookie came with this."""
+
+    key: str
+    """The page's key, without which the cookie opens nothing."""
+    user_id: str
+
+
 class ExchangeBody(WireModel):
     """Code of a one-time link, to be exchanged for a token."""
 

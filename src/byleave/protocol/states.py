@@ -53,7 +53,13 @@ TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
         {ExecutionStatus.APPROVED, ExecutionStatus.AWAITING_APPROVAL, ExecutionStatus.FAILED}
     ),
     ExecutionStatus.AWAITING_APPROVAL: frozenset(
-        {ExecutionStatus.APPROVED, ExecutionStatus.REJECTED, ExecutionStatus.TIMEOUT, ExecutionStatus.FAILED}
+        {
+            ExecutionStatus.APPROVED,
+            ExecutionStatus.REJECTED,
+            ExecutionStatus.TIMEOUT,
+            ExecutionStatus.FAILED,
+            ExecutionStatus.PENDING,  # only by a person who changed the call: it is judged, inspected and asked anew
+        }
     ),
     ExecutionStatus.APPROVED: frozenset({ExecutionStatus.EXECUTING, ExecutionStatus.FAILED}),
     ExecutionStatus.EXECUTING: frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED}),
@@ -128,6 +134,7 @@ class ApprovalStatus(StrEnum):
     REJECTED = "rejected"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    """Withdrawn. If a person is named, they changed the call, and another question asks about it."""
 
 
 class AnsweredFrom(StrEnum):
@@ -148,6 +155,8 @@ class ApprovalScope(StrEnum):
     """Calls of this kind in this session, under a rule that was shown."""
     SESSION = "session"
     """Everything in this session, after a warning."""
+    PROJECT = "project"
+    """Calls of this kind by the same agent in every session of the project, under a rule that was shown."""
 
 
 class AgentMode(StrEnum):

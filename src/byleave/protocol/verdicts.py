@@ -21,10 +21,13 @@ class VerdictLevel(StrEnum):
 
     rank: int
     """Strictness, from 0; a plain attribute, since every comparison asks for it."""
+    risk: RiskLevel
+    """Level as a risk; the record counts a refusal as HIGH."""
 
 
 for _rank, _level in enumerate(VerdictLevel):
     _level.rank = _rank
+    _level.risk = RiskLevel.HIGH if _level is VerdictLevel.REFUSE else RiskLevel(_level.value)
 
 
 class Finding(WireModel):
@@ -61,11 +64,6 @@ class Verdict(WireModel):
     @property
     def refused(self) -> bool:
         return self.level is VerdictLevel.REFUSE
-
-    @property
-    def risk_level(self) -> RiskLevel:
-        """Level as a risk; the record counts a refusal as HIGH."""
-        return RiskLevel.HIGH if self.refused else RiskLevel(self.level.value)
 
     @property
     def always_asks(self) -> bool:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StringConstraints
 from pydantic_core import to_json
 
 TIMESTAMP_PATTERN = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"
@@ -32,6 +32,14 @@ Digest = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64}|missing)$")]
 """SHA-256 of a file's content, or `missing` if there is no file."""
 
 JsonObject = dict[str, Any]
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[StrictInt, BeforeValidator(_whole)]
+"""An integer, as JSON Schema has it: `7.0` is one, `"7"` and `true` are none."""
 
 
 class WireModel(BaseModel):

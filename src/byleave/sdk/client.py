@@ -18,6 +18,7 @@ from byleave.adapters.calls import UNREADABLE
 from byleave.client.api import ServerApi
 from byleave.client.identity import load_token
 from byleave.client.tasks import Tasks
+from byleave.gate.text.render import describe_edit
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import (
     ByleaveError,
@@ -217,6 +218,7 @@ class Agent:
 
 
 def _response(execution: Execution) -> ToolResponse:
+    edit = execution.edit
     return ToolResponse(
         tool_id=execution.tool_id,
         tool_name=execution.tool_name,
@@ -225,6 +227,7 @@ def _response(execution: Execution) -> ToolResponse:
         error=execution.error,
         approval_id=execution.approval_id,
         error_type=execution.error_type,
+        edited=None if edit is None else describe_edit(execution.tool_name, edit.asked, execution.tool_params),
     )
 
 

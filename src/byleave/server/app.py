@@ -47,6 +47,7 @@ TAGS = {
     "grants": "What was allowed beyond one call.",
     "policy": "The rules calls are judged by, and what they would say of one.",
     "audit": "The chain of everything that happened.",
+    "notices": "Notifications of what waits.",
     "mcp": "The tools for hosts that speak MCP.",
     "page": "The chat page, and signing in to it.",
     "health": "For whoever watches the server.",

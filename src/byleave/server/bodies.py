@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Hashable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, NamedTuple, NoReturn, cast
 
 from starlette.requests import ClientDisconnect
@@ -115,7 +115,7 @@ class RequestBody:
     is small.
     """
 
-    __slots__ = ("_headers", "_limit", "_limits", "_read", "_receive", "_sender", "_takes")
+    __slots__ = ("_headers", "_limit", "_limits", "_read", "_receive", "_room", "_sender", "_takes")
 
     def __init__(self, limits: BodyLimits, receive: Receive, headers: Headers, sender: Hashable | None) -> None:
         self._limits = limits
@@ -125,6 +125,7 @@ class RequestBody:
         self._limit = min(SMALL_BYTES, limits.ordinary) if sender is None else limits.ordinary
         self._read = 0
         self._takes = Takes()
+        self._room: AbstractAsyncContextManager[None] | None = None
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -134,8 +135,8 @@ class RequestBody:
                 raise self._too_large()
         return message
 
-    def admit(self, takes: Takes, *, needs_json: bool) -> AbstractAsyncContextManager[None]:
-        """Reserve memory for the body until the answer; refuse one that is too large or not JSON before it is read."""
+    async def admit(self, takes: Takes, *, needs_json: bool) -> None:
+        """Reserve memory for the body until `free`; refuse one that is too large or not JSON before it is read."""
         self._takes = takes
         if takes.file and self._sender is not None:
             self._limit = self._limits.file
@@ -144,9 +145,18 @@ class RequestBody:
             raise self._too_large()
         self._check_type(length, needs_json=needs_json)
         if self._sender is None or (not length and not self._headers.get(b"transfer-encoding", "")):
-            return NO_ROOM
+            return
         size = int(length) if length.isdigit() else self._limit
-        return NO_ROOM if size <= SMALL_BYTES else self._limits.room.take(self._sender, size)
+        if size > SMALL_BYTES:
+            room = self._limits.room.take(self._sender, size)
+            await room.__aenter__()
+            self._room = room
+
+    async def free(self) -> None:
+        """Give the memory back: the request is answered, or goes on without its body. May be called twice."""
+        room, self._room = self._room, None
+        if room is not None:
+            await room.__aexit__(None, None, None)
 
     async def parse(self) -> tuple[bytes, Any]:
         """The whole body, and its value as strict JSON; parsed in a thread when it is large."""
@@ -179,9 +189,6 @@ class RequestBody:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._limit} bytes.", hint="Send less, or in several requests.")
-
-
-NO_ROOM = nullcontext[None](None)
 
 
 def media_type(headers: Headers) -> str:

@@ -9,7 +9,6 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar, cast
 
@@ -24,7 +23,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from byleave.protocol.errors import NotFound, RefusedError
-from byleave.protocol.generation import GENERATION, Generation
+from byleave.protocol.generation import GENERATION, GENERATION_FORM, Generation
 from byleave.protocol.states import Scope
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 
@@ -34,6 +33,8 @@ from .isolation import SAFE_METHODS, Headers, check_no_page, check_same_origin, 
 from .services import Services
 
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+IDENTIFIER_SCHEMA: dict[str, Any] = {"pattern": f"^{IDENTIFIER.pattern}$"}
+"""For the OpenAPI document: the routes check it themselves, in words."""
 TAKES = "byleave_takes"
 NOTHING = Takes()
 CLIENT_KEY = "Byleave-Client-Key"
@@ -49,7 +50,7 @@ GENERATION_HEADER = {
     "in": "header",
     "required": False,
     "description": "The number of the client's start, and a random name of it: `7-` and 32 hexadecimal digits.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "pattern": f"^{GENERATION_FORM}$"},
 }
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -240,19 +241,19 @@ class StrictRoute(APIRoute):
                 _refuse_doubles(request)
             if request.method in SAFE_METHODS:
                 return await handle(request)
-            async with self.bounded(request):
-                if not has_body:
-                    return await handle(request)
-                read = StrictRequest(_as_json(request.scope), request.receive)
-                await read.read()
-                return await handle(read)
+            await self.admit(request)
+            if not has_body:
+                return await handle(request)
+            read = StrictRequest(_as_json(request.scope), request.receive)
+            await read.read()
+            return await handle(read)
 
         return strict
 
-    def bounded(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Check the body's size and type, and take room for it."""
+    async def admit(self, request: Request) -> None:
+        """Check the body's size and type, and take room for it; the middleware gives it back."""
         body: RequestBody = request.scope["byleave.body"]
-        return body.admit(getattr(self.endpoint, TAKES, NOTHING), needs_json=self.body_field is not None)
+        await body.admit(getattr(self.endpoint, TAKES, NOTHING), needs_json=self.body_field is not None)
 
 
 class HotRoute(StrictRoute):
@@ -268,8 +269,8 @@ class HotRoute(StrictRoute):
             return
         self.build()
         request = Request(scope, receive)
-        async with self.bounded(request):
-            response = await self.endpoint(**await self._values(request))
+        await self.admit(request)
+        response = await self.endpoint(**await self._values(request))
         if not isinstance(response, Response):
             response = Response(response.model_dump_json(), media_type="application/json")
         await response(scope, receive, send)

@@ -21,6 +21,10 @@ class Unauthenticated(CallerError):
     status_code = 401
 
 
+class NoToken(Unauthenticated):
+    """The request carries neither a token nor a cookie."""
+
+
 class TooLarge(CallerError):
     """The body exceeds the route's limit."""
 

@@ -30,9 +30,9 @@ from byleave.server.auth.tokens import HEADER, TOKEN_HINT, Principal
 from byleave.settings import ServerSettings
 
 from .bodies import JSON_HINT, BodyLimits, Headers, RequestBody, media_type
-from .errors import Misdirected, Unauthenticated, WrongForm, WrongMediaType
+from .errors import Misdirected, NoToken, Unauthenticated, WrongForm, WrongMediaType
 from .problems import problem_response
-from .proxies import TrustedProxies
+from .proxies import FORWARDED, TrustedProxies
 from .request_rates import RequestRates
 from .services import Services
 
@@ -47,6 +47,7 @@ PREFLIGHT = {
     "vary": "Origin",
 }
 READABLE = b"Date, Retry-After"
+STREAM = b"text/event-stream"
 
 
 class Origins:
@@ -104,6 +105,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "manifest-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 BARE_POLICY = "default-src 'none'; frame-ancestors 'none'"
@@ -150,7 +152,8 @@ class UserIsolationMiddleware:
 
     def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._hosts = settings.hosts
+        self._public_url = settings.public_url
         self._bodies = BodyLimits(settings)
         self._rates = RequestRates(settings.user_requests_per_second, settings.user_request_burst)
         self._origins = Origins(settings.page_origins)
@@ -167,8 +170,11 @@ class UserIsolationMiddleware:
         private = is_private(scope["path"])
         guarded = _Guarded(send, _PRIVATE if private else _PUBLIC)
         try:
-            headers = self._proxies.see_through(scope, read_headers(scope["headers"]))
+            headers = self._read_headers(scope)
             host = self._check_host(headers)
+            if self._public_url == f"https://{host.lower()}":
+                # A tunnel or a proxy that is not believed ends https for us; nobody reaches this name without.
+                scope["scheme"] = "https"
             if scope["method"] == "OPTIONS" and self._origins.is_preflight(scope["path"], headers):
                 await self._origins.preflight(headers.get(b"origin", ""))(scope, receive, guarded)
                 return
@@ -180,10 +186,7 @@ class UserIsolationMiddleware:
                 # A user's agents share their limits: they must not delay the machine's results.
                 sender = principal.user_id, ScopeName.AGENT in principal.scopes
             scope["byleave.headers"] = headers
-            if scope["method"] not in SAFE_METHODS:
-                scope["byleave.body"] = receive = RequestBody(self._bodies, receive, headers, sender)
-            with nullcontext() if sender is None else self._rates.admit(sender):
-                await self._app(scope, receive, guarded)
+            await self._serve(scope, receive, guarded, sender)
         except ClientDisconnect:
             log.info("request broken off by its sender", method=scope["method"], path=scope["path"])
             return
@@ -193,6 +196,27 @@ class UserIsolationMiddleware:
             await problem_response(error, scope)(scope, receive, guarded)
         if scope["method"] not in SAFE_METHODS:
             _log_request(scope, guarded.status, began)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, guarded: "_Guarded", sender: tuple[str, bool] | None
+    ) -> None:
+        """Pass a checked request on, within its sender's limits."""
+        body: RequestBody | None = None
+        if scope["method"] not in SAFE_METHODS:
+            body = RequestBody(self._bodies, receive, scope["byleave.headers"], sender)
+            scope["byleave.body"] = receive = body
+        with nullcontext() if sender is None else self._rates.admit(sender):
+            try:
+                await self._app(scope, receive, guarded)
+            finally:
+                if body is not None:
+                    await body.free()
+                if sender is not None:
+                    self._rates.charge(sender, guarded.size)
+
+    def _read_headers(self, scope: Scope) -> Headers:
+        headers = read_headers(scope["headers"])
+        return headers if FORWARDED.isdisjoint(headers) else self._proxies.see_through(scope, headers)
 
     def _check_host(self, headers: Headers) -> str:
         host = headers.get(b"host", "")
@@ -215,7 +239,7 @@ class UserIsolationMiddleware:
             return await parts.verifier.verify(token.strip())
         cookies = cookies_in(headers.get(b"cookie", ""))
         if not cookies:
-            raise Unauthenticated(
+            raise NoToken(
                 "This needs a token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT} In a browser: {LINK_HINT}"
             )
         check_same_origin(headers, scope["method"], host, scope["scheme"])
@@ -223,9 +247,9 @@ class UserIsolationMiddleware:
 
 
 class _Guarded:
-    """Adds the headers every response carries, unless it has its own, and remembers the status."""
+    """Adds the headers every response carries, unless it has its own, and remembers status and size."""
 
-    __slots__ = ("_headers", "_send", "more", "status")
+    __slots__ = ("_headers", "_is_stream", "_send", "more", "size", "status")
 
     def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
@@ -233,11 +257,17 @@ class _Guarded:
         self.more: list[tuple[bytes, bytes]] = []
         """Headers that depend on the request."""
         self.status = 0
+        self.size = 0
+        """Bytes of the answer so far; of a stream, which brings what others did, they do not count."""
+        self._is_stream = False
 
     async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not self._is_stream:
+            self.size += len(message.get("body", b""))
         if message["type"] == "http.response.start":
             self.status = message["status"]
             own = list(message.get("headers", ()))
+            self._is_stream = any(name == b"content-type" and value.startswith(STREAM) for name, value in own)
             said = {name for name, _ in own}
             said |= {name for name, _ in self.more if name != b"vary"}
             message["headers"] = [*own, *self.more, *(pair for pair in self._headers if pair[0] not in said)]

@@ -20,14 +20,17 @@ from starlette.types import Scope
 
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ConflictError, Problem
 from byleave.protocol.wire import JsonObject
+from byleave.settings import ServerSettings
 from byleave.store import DAMAGE_HINT, STORAGE_ERRORS, DamagedError, StorageError
 
-from .errors import MethodNotAllowed, TooMany, Unauthenticated, WrongForm
+from .errors import MethodNotAllowed, NoToken, TooMany, Unauthenticated, WrongForm
 
 log = structlog.stdlib.get_logger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = "5"
+MCP = "/mcp"
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -56,11 +59,14 @@ def problem_response(error: Exception, scope: Scope) -> Response:
     if isinstance(error, RequestValidationError):
         error = _wrong_form(error.errors())
     elif isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names only the methods of the first route with this path.
-        routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+        # Starlette names only the methods of the first route with this path. A path with fewer names in it is this one:
+        # `/my/tools/execute` is no `/my/tools/{tool_id}`.
+        matching = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+        fewest = min(len(route.param_convertors) for route in matching)
+        routes = [route for route in matching if len(route.param_convertors) == fewest]
         error = MethodNotAllowed(scope["method"][:20], sorted({method for route in routes for method in route.methods}))
     if isinstance(error, ByleaveError):
-        return _of_byleave(error)
+        return _of_byleave(error, scope)
     if isinstance(error, STORAGE_ERRORS):
         log.error("the record cannot be written", error=str(error))
         if isinstance(error, DamagedError):
@@ -80,12 +86,14 @@ def problem_response(error: Exception, scope: Scope) -> Response:
     return _response(500, "Something went wrong in the server.", hint=f"Its log says more under {incident}.")
 
 
-def _of_byleave(error: ByleaveError) -> Response:
+def _of_byleave(error: ByleaveError, scope: Scope) -> Response:
     # A wrong setting concerns the operator: to the caller the server is unavailable.
     status = 503 if isinstance(error, ConfigurationError) else error.status_code
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
-        headers["WWW-Authenticate"] = 'Bearer realm="byleave", error="invalid_token"'
+        # An error is named only if there was a token: hosts would else throw theirs away.
+        wrong = "" if isinstance(error, NoToken) else ', error="invalid_token"'
+        headers["WWW-Authenticate"] = f'Bearer realm="byleave"{wrong}{_where_to_get_one(scope)}'
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     if isinstance(error, TooMany) and error.retry_after is not None:
@@ -93,6 +101,30 @@ def _of_byleave(error: ByleaveError) -> Response:
     state = error.state if isinstance(error, ConflictError) else None
     errors = error.errors if isinstance(error, WrongForm) else None
     return _response(status, error.message, hint=error.hint, state=state, errors=errors, headers=headers)
+
+
+def _where_to_get_one(scope: Scope) -> str:
+    """For hosts that speak MCP: where it is told who gives tokens (RFC 9728)."""
+    if not is_mcp(scope["path"]) or issuer_of(scope["app"].settings) is None:
+        return ""
+    return f', resource_metadata="{origin_of(scope)}{RESOURCE_METADATA}{scope["path"]}"'
+
+
+def is_mcp(path: str) -> bool:
+    return path == MCP or path.startswith(f"{MCP}/")
+
+
+def issuer_of(settings: ServerSettings) -> str | None:
+    """The issuer of the tokens that this server takes; None if it makes them itself."""
+    issuer = settings.token_issuer or settings.oidc_issuer
+    elsewhere = settings.jwks_url is not None or settings.public_key is not None
+    return issuer if elsewhere and issuer is not None and issuer.startswith(("https://", "http://")) else None
+
+
+def origin_of(scope: Scope) -> str:
+    """The server's address as the sender of a request sees it; its host was checked."""
+    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+    return f"{scope['scheme']}://{host}"
 
 
 def _response(

@@ -35,8 +35,6 @@ class TrustedProxies:
 
     def see_through(self, scope: Scope, headers: Headers) -> Headers:
         """Put the true sender, scheme and host into the scope; return the headers without those of proxies."""
-        if FORWARDED.isdisjoint(headers):
-            return headers
         scope[WAS_FORWARDED] = True
         own = {name: value for name, value in headers.items() if name not in FORWARDED}
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in FORWARDED]

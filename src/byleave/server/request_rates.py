@@ -2,7 +2,7 @@
 
 A sender is a user, or a user's agents together: agents that send too many delay neither the reports of the user's
 machine nor the page. One sender's requests never count for another's. A request is refused before its body is read,
-and told when to come back.
+and told when to come back. A large answer counts as many requests: it takes as much of the one event loop.
 """
 
 import math
@@ -16,6 +16,8 @@ from .errors import TooMany
 FORGET_EVERY = 1024
 """New senders after which those are forgotten whose buckets are full again."""
 BUSY_SECONDS = 1
+ANSWER_BYTES = 64 * 1024
+"""Each so many bytes of an answer count as one more request."""
 ROUNDING_SECONDS = 1e-6
 
 
@@ -45,6 +47,13 @@ class RequestRates:
             self._open[sender] -= 1
             if not self._open[sender]:
                 del self._open[sender]
+
+    def charge(self, sender: Hashable, size: int) -> None:
+        """Count an answer of so many bytes, after it was sent. Its sender waits no longer than for a burst."""
+        more = min(size // ANSWER_BYTES, 2 * self._burst)
+        if more and self._seconds_each:
+            moment = self._clock()
+            self._full_at[sender] = max(self._full_at.get(sender, moment), moment) + more * self._seconds_each
 
     def _take(self, sender: Hashable) -> None:
         if self._open[sender] >= self._burst:

@@ -18,6 +18,7 @@ from byleave import telemetry
 from byleave.agents.worker import RunWorker
 from byleave.bus import Bus, MemoryBus, WakeUps
 from byleave.calls.approvals import ApprovalManager
+from byleave.calls.edits import Edits
 from byleave.calls.executor import ToolExecutor
 from byleave.calls.machines import Machines, Presence
 from byleave.calls.neighbours import Neighbours
@@ -27,16 +28,20 @@ from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.overview import PolicyText
+from byleave.server.auth.claims import ClaimMap
 from byleave.server.auth.keys import SharedSecret
+from byleave.server.auth.provider import IdentityProvider
 from byleave.server.auth.secret import link_key, seal_keys, server_secret
 from byleave.server.auth.sign_ins import PageSessions, SignIn
 from byleave.server.auth.tokens import TokenVerifier, session_verifier
 from byleave.settings import ServerSettings
 from byleave.store import Store
+from byleave.store.conversations import SESSIONS_TOPIC
 from byleave.store.store import POSTGRES_PREFIXES
 
 from .errors import Unavailable
 from .feed import Attendance, StreamManager
+from .notices.task import NoticeTask
 from .readiness import Readiness
 from .retention import RetentionTask
 from .shares import ShareTask
@@ -81,6 +86,7 @@ class Services:
     """Wake-ups of other servers; None for a server that has the record for itself."""
     executor: ToolExecutor
     approvals: ApprovalManager
+    edits: Edits
     streams: StreamManager
     verifier: TokenVerifier
     sign_in: SignIn
@@ -90,9 +96,12 @@ class Services:
     attendance: Attendance
     retention: RetentionTask
     shares: ShareTask
+    notices: NoticeTask
     signing: SharedSecret
     """Signs the tokens this server issues itself, and proves its identity."""
     readiness: Readiness
+    provider: IdentityProvider | None = None
+    """Signs people in to the page, beside links."""
     own_rules: tuple[PolicyText, ...] = ()
     """The server's own layers, as read when it started."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -151,8 +160,11 @@ class Services:
         await self.readiness.close()
         await self.retention.stop()
         await self.shares.stop()
+        await self.notices.stop()
         await self.attendance.wait_closed()
         await self.sessions.close()
+        if self.provider is not None:
+            await self.provider.close()
         for part in self.on_demand.values():
             await part.close()
         if self.worker is not None:
@@ -169,12 +181,16 @@ class Services:
 async def open_services(settings: ServerSettings, *, model: "Model | None" = None) -> Services:
     """Open everything the settings name; raise ConfigurationError if they are wrong. `model` replaces the settings'."""
     verifier, cookies = TokenVerifier.of(settings), session_verifier(settings)
+    signing = SharedSecret(server_secret(settings))
+    provider = _provider(settings, signing)
     own_rules = _own_rules(settings)
     gate = _gate(settings, own_rules)
     bus, nats = MemoryBus(), _nats(settings)
     store = await Store.open(
         settings, seal_keys=seal_keys(settings), on_commit=bus.publish, tell=nats.tell if nats else None
     )
+    # Until the process ends: a session that a person changed, here or at another server.
+    bus.listen(SESSIONS_TOPIC, lambda fact: store.chat.forget_sessions())
     presence = Presence(server_id=store.servers.own_id or "")
     neighbours = Neighbours(store, bus, presence)
     with store.database.told_in_words():
@@ -200,6 +216,8 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
     retention.start()
     shares = ShareTask(store, executor.limits)
     shares.start()
+    notices = NoticeTask(store, settings)
+    notices.start()
     log.info("server opened", agent=worker is not None)
     return Services(
         settings=settings,
@@ -210,6 +228,7 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         wake_ups=wake_ups,
         executor=executor,
         approvals=ApprovalManager(store, bus, presence, executor.long_work),
+        edits=Edits(executor, store, bus, presence),
         streams=streams,
         verifier=verifier,
         sign_in=SignIn(store, link_key(settings)),
@@ -219,12 +238,20 @@ async def open_services(settings: ServerSettings, *, model: "Model | None" = Non
         attendance=Attendance(store, presence),
         retention=retention,
         shares=shares,
-        signing=SharedSecret(server_secret(settings)),
+        notices=notices,
+        signing=signing,
+        provider=provider,
         # Any read will do: all use the same thread and file.
         readiness=Readiness(lambda: store.feed.head(""), store.check_writable),
         own_rules=own_rules,
         observer=observer,
     )
+
+
+def _provider(settings: ServerSettings, signing: SharedSecret) -> IdentityProvider | None:
+    if settings.oidc_issuer is None and settings.oidc_client_id is None:
+        return None
+    return IdentityProvider(settings, signing.derived("sign-in tickets"), ClaimMap.of(settings))
 
 
 def _nats(settings: ServerSettings) -> WakeUps | None:

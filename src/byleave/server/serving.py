@@ -398,6 +398,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
 
 
+def _notice_who_vanishes(listener: socket.socket) -> None:
+    """End connections whose other side takes nothing for as long as an answer may take: a machine that sleeps or lost
+    its network says no word, and would seem to be connected for a quarter of an hour. Connections inherit this."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", ANSWER_SECONDS // 2), ("TCP_KEEPINTVL", ANSWER_SECONDS // 6)):
+        if hasattr(socket, option):  # not everywhere by these names
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, ANSWER_SECONDS * 1000)
+
+
 def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise ConfigurationError(f"There is no port {port}.", hint="Choose one from 1 to 65535, or 0 for a free one.")
@@ -407,6 +418,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _notice_who_vanishes(listener)
             listener.bind(address)
             listener.listen(2048)
             listener.setblocking(False)  # noqa: FBT003 - the standard library's signature

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from byleave.protocol.approvals import Decision, Inspection
+from byleave.protocol.approvals import Decision, Edit, Inspection
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ApprovalDecided, ApprovalRequested
 from byleave.protocol.grants import Suggestion
@@ -54,6 +54,8 @@ class Question:
     """As the person sees them: text that could act is not masked, and a mask gives its length. None: as recorded."""
     runs_code: bool = False
     """True if code of the workspace runs: unseen changes there may run too, and are named."""
+    edit: Edit | None = None
+    """Set if a person changed the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +163,23 @@ class Approvals:
 
     async def replaced(
         self, approval_id: str, *, user_id: str, whole: Callable[[ApprovalRow], bool]
-    ) -> tuple[ApprovalRow, str | None, JsonObject | None]:
-        """Return a question, the text stored beside it, and its true parameters if `whole` and still stored."""
+    ) -> tuple[ApprovalRow, str | None, ExecutionRow | None]:
+        """Return a question, the text stored beside it, and if `whole` the oldest open call it is about."""
 
-        def work(transaction: Transaction) -> tuple[ApprovalRow, str | None, JsonObject | None]:
+        def work(transaction: Transaction) -> tuple[ApprovalRow, str | None, ExecutionRow | None]:
             approval = own_approval(transaction, approval_id, user_id)
             row = None
             if whole(approval):
                 row = transaction.execute(
-                    "SELECT true_params FROM tool_executions WHERE approval_id = :id AND true_params IS NOT NULL "  # noqa: S608 - our own words
-                    f"AND {transitions.OPEN} ORDER BY created_at, id LIMIT 1",
+                    f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :id "  # noqa: S608 - our own words
+                    f"AND true_params IS NOT NULL AND {transitions.OPEN} ORDER BY created_at, id LIMIT 1",
                     {"id": approval_id},
                 ).fetchone()
             text = transaction.execute(
                 "SELECT text FROM replaced_texts WHERE approval_id = :id AND created_at >= :since",
                 {"id": approval_id, "since": later(transaction.now, -TEXT_SECONDS)},
             ).fetchone()
-            return approval, text["text"] if text else None, json.loads(row["true_params"]) if row else None
+            return approval, text["text"] if text else None, execution_row(row) if row else None
 
         return await self._database.read(work)
 
@@ -193,10 +195,12 @@ def put_question(
     `unseen`: changes that the question names because nobody has seen them; None if no code would run.
     """
     now, named = ledger.now, None if unseen is None else plain_json(unseen)
+    edit = None if question.edit is None else question.edit.model_dump_json()
     row = ledger.transaction.execute(
         f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = :session_id AND digest = :digest "  # noqa: S608 - column names are ours
         "AND user_id = :user_id AND status = 'pending' AND deadline > :now AND findings = :findings "
-        "AND network = :network AND coalesce(unseen, '-') = :unseen AND coalesce(agent_id, '') = :agent_id",
+        "AND network = :network AND coalesce(unseen, '-') = :unseen AND coalesce(agent_id, '') = :agent_id "
+        "AND coalesce(edit, '-') = :edit",
         {
             "session_id": execution.session_id,
             "digest": execution.digest,
@@ -208,6 +212,7 @@ def put_question(
             "unseen": named or "-",
             # The agent was shown too.
             "agent_id": execution.agent_id or "",
+            "edit": edit or "-",
         },
     ).fetchone()
     if row is not None:
@@ -243,6 +248,7 @@ def put_question(
             "unseen": named,
             "grant_id": None,
             "decided_from": None,
+            "edit": edit,
         }
         approval = approval_row(values)
         kept = plain_json(question.unmasked) if question.unmasked else question.replaced
@@ -275,6 +281,16 @@ def pending_in_session(transaction: Transaction, session_id: str, user_id: str) 
     return [approval_row(row) for row in rows]
 
 
+def pending_in_project(transaction: Transaction, project_id: str, user_id: str) -> list[ApprovalRow]:
+    """A project's open questions in any session, oldest first."""
+    rows = transaction.execute(
+        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
+        "AND status = 'pending' AND deadline > :now AND session_id IS NOT NULL ORDER BY created_at, id",
+        {"project_id": project_id, "user_id": user_id, "now": transaction.now},
+    ).fetchall()
+    return [approval_row(row) for row in rows]
+
+
 def overdue_approvals(transaction: Transaction, project_id: str) -> list[ApprovalRow]:
     """Open questions of a project past their deadline, at most 200."""
     rows = transaction.execute(
@@ -285,10 +301,11 @@ def overdue_approvals(transaction: Transaction, project_id: str) -> list[Approva
     return [approval_row(row) for row in rows]
 
 
-def waiting_executions(transaction: Transaction, approval_id: str) -> list[ExecutionRow]:
-    """The executions that wait for an approval, oldest first."""
+def waiting_executions(transaction: Transaction, approval_id: str, *, whole: bool = False) -> list[ExecutionRow]:
+    """The executions that wait for an approval, oldest first. `whole`: with their true parameters."""
+    columns = transitions.EXECUTION_COLUMNS if whole else transitions.SHOWN_COLUMNS
     rows = transaction.execute(
-        f"SELECT {transitions.EXECUTION_COLUMNS} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
+        f"SELECT {columns} FROM tool_executions WHERE approval_id = :approval_id "  # noqa: S608 - column names are ours
         "AND status = 'AWAITING_APPROVAL' ORDER BY created_at, id",
         {"approval_id": approval_id},
     ).fetchall()
@@ -314,7 +331,8 @@ def refused_calls(
     rows = transaction.execute(
         f"SELECT {columns(ExecutionRow, 'x.')} FROM approvals AS a "  # noqa: S608 - column names are ours
         "JOIN tool_executions AS x ON x.id = (SELECT min(id) FROM tool_executions WHERE approval_id = a.id) "
-        "WHERE a.session_id = :session_id AND a.status = 'rejected' AND a.decided_at > :since "
+        # What a person changed is not what the agent asked for.
+        "WHERE a.session_id = :session_id AND a.status = 'rejected' AND a.decided_at > :since AND a.edit IS NULL "
         "AND (:agent_id IS NULL OR a.agent_id = :agent_id) AND a.tool_name = :tool_name "
         "ORDER BY a.decided_at DESC, a.id LIMIT :most",
         {"session_id": session_id, "tool_name": tool_name, "agent_id": agent_id, "since": since, "most": MOST_REFUSALS},
@@ -438,6 +456,7 @@ def _insert(ledger: Ledger, approval: ApprovalRow, *, tool_id: str) -> None:
         "findings": plain_json(approval.findings),
         "inspection": approval.inspection.model_dump_json() if approval.inspection else None,
         "suggestions": plain_json(approval.suggestions),
+        "edit": approval.edit.model_dump_json() if approval.edit else None,
     }
     del values["tool_ids"]
     ledger.insert("approvals", values)
@@ -472,6 +491,7 @@ def _asked(approval: ApprovalRow, tool_id: str, calls: int) -> ApprovalRequested
         agent_id=approval.agent_id,
         inspection=approval.inspection,
         suggestions=list(approval.suggestions),
+        edit=approval.edit,
         calls=calls,
     )
 

@@ -15,14 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from .database import Database, Transaction
+from .database import Database, Row, Transaction
 from .ledger import (
     ADOPTED,
     GENESIS,
     JOINED,
     NOT_COVERED,
-    PRUNABLE,
-    PRUNED,
+    REMOVALS,
     UNSEALED,
     is_of_all_heads,
     is_sealed,
@@ -197,7 +196,7 @@ class _Proof:
         size = 0
         for number, row in enumerate(rows_of(transaction, table, self.project_id, after), 1):
             self._check_row(table, row["id"], row_digest(table, row))
-            if table == "tool_executions" and row["true_params"] is not None and row["completed_at"] is not None:
+            if table == "tool_executions" and row["completed_at"] is not None and _keeps_parameters(row):
                 raise _Fault(f"the row {row['id']!r} of {table} was given other parameters after its end")
             size += sum(len(row[name]) for name in row.keys() if isinstance(row[name], str))  # noqa: SIM118
             if number == PIECE or size > PIECE_CHARACTERS:
@@ -244,8 +243,8 @@ class _Proof:
                 return (
                     f"before record {record.seq} somebody other than this server changed the row {row_id!r} of {table}"
                 )
-        if record.action == PRUNED:
-            return self._prune(record, was)
+        if record.action in REMOVALS:
+            return self._remove(record, was)
         if any(name.partition("/")[0] not in NOT_COVERED for name in rows):
             return f"record {record.seq} covers rows that this version does not know"
         if record.action == ADOPTED:
@@ -254,9 +253,9 @@ class _Proof:
         self._unmet |= rows.keys()
         return None
 
-    def _prune(self, record: AuditRecord, removed: dict[str, bytes]) -> str | None:
+    def _remove(self, record: AuditRecord, removed: dict[str, bytes]) -> str | None:
         """Expect these rows to be gone from here on: they were as the chain says when the server removed them."""
-        if any(name.partition("/")[0] not in PRUNABLE for name in removed):
+        if any(name.partition("/")[0] not in REMOVALS[record.action] for name in removed):
             return f"record {record.seq} removes rows that are never removed"
         for name in removed:
             del self._rows[name]
@@ -283,6 +282,11 @@ class _Proof:
             raise _Fault("the last record is not the one the project remembers")
         if not is_sealed(transaction, self.project_id, feed):
             raise _Fault("the last record is not sealed with this server's secret: those after it may be cut off")
+
+
+def _keeps_parameters(row: Row) -> bool:
+    """True if a call's row has parameters that are dropped at its end."""
+    return row["true_params"] is not None or row["asked_params"] is not None
 
 
 def _heads_fault(transaction: Transaction) -> str | None:

@@ -6,12 +6,15 @@ another message it is a conflict, and nothing is stored.
 """
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import accumulate
 from uuid import UUID
 
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
+from byleave.protocol.executions import OWN_LISTINGS
 from byleave.protocol.states import AgentMode, RunState
 from byleave.protocol.wire import Id, canonical_json, id_text, new_id
 
@@ -75,11 +78,14 @@ TITLE_CHARACTERS = 80
 MOST_OWNERS = 10_000
 MOST_SESSIONS = 1000
 """Most sessions cached: enough for the active ones, not for those that wait."""
+PAGE_CHARACTERS = 2 * 1024 * 1024
+"""A page of messages ends before it has more, but for a first message."""
 BEYOND = 2**63 - 1
 """A position no message has."""
 
 PROJECT_COLUMNS = columns(ProjectRow)
 SESSION_COLUMNS = columns(SessionRow)
+NOT_DELETED = "NOT EXISTS (SELECT 1 FROM deleted_sessions AS d WHERE d.session_id = sessions.id)"
 MESSAGE_COLUMNS = columns(MessageRow)
 
 
@@ -97,7 +103,7 @@ class Chat:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Owners and sessions never change, so they can be cached.
+        # Owners never change, so they can be cached; sessions until one is renamed or deleted: see `forget_sessions`.
         self._owners: dict[str, str] = {}
         self._sessions: dict[str, SessionRow] = {}
 
@@ -184,6 +190,10 @@ class Chat:
         own_id = id_text("sess", session_id)
         return self._remember(await self._database.read(lambda transaction: load_session(transaction, own_id, user_id)))
 
+    def forget_sessions(self) -> None:
+        """Read sessions anew: a person changed one, here or at another server."""
+        self._sessions.clear()
+
     def _remember(self, session: SessionRow) -> SessionRow:
         if len(self._sessions) >= MOST_SESSIONS:
             self._sessions.clear()
@@ -194,8 +204,8 @@ class Chat:
         def work(transaction: Transaction) -> list[SessionRow]:
             rows = transaction.execute(
                 f"SELECT {SESSION_COLUMNS} FROM sessions WHERE project_id = :project_id AND user_id = :user_id "  # noqa: S608 - column names are ours
-                "ORDER BY created_at DESC, id LIMIT :limit",
-                {"project_id": project_id, "user_id": user_id, "limit": limit},
+                f"AND {NOT_DELETED} AND id NOT LIKE :listings ORDER BY created_at DESC, id LIMIT :limit",
+                {"project_id": project_id, "user_id": user_id, "listings": f"{OWN_LISTINGS}%", "limit": limit},
             ).fetchall()
             return [session_row(row) for row in rows]
 
@@ -209,20 +219,27 @@ class Chat:
         self, user_id: str, session_id: str, limit: int, before: str | None = None
     ) -> tuple[list[MessageRow], bool]:
         """Return a session's newest messages (`before`: those before that one), oldest first, and True if there are
-        older ones. Ordered by position, whatever their clocks say."""
+        older ones. Long messages make a page with fewer. Ordered by position, whatever their clocks say."""
 
         def work(transaction: Transaction) -> tuple[list[MessageRow], bool]:
             load_session(transaction, session_id, user_id)
+            place = {
+                "session_id": session_id,
+                "before": BEYOND if before is None else _position(transaction, session_id, before),
+            }
+            sizes = transaction.execute(
+                "SELECT position, length(content) AS size FROM messages WHERE session_id = :session_id "
+                "AND position < :before ORDER BY position DESC LIMIT :limit",
+                {**place, "limit": limit + 1},
+            ).fetchall()
+            ends = accumulate(row["size"] for row in sizes[:limit])
+            fit = max(1, sum(end <= PAGE_CHARACTERS for end in ends))
             rows = transaction.execute(
                 f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE session_id = :session_id "  # noqa: S608 - column names are ours
                 "AND position < :before ORDER BY position DESC LIMIT :limit",
-                {
-                    "session_id": session_id,
-                    "before": BEYOND if before is None else _position(transaction, session_id, before),
-                    "limit": limit + 1,
-                },
+                {**place, "limit": fit},
             ).fetchall()
-            return [message_row(row) for row in reversed(rows[:limit])], len(rows) > limit
+            return [message_row(row) for row in reversed(rows)], len(sizes) > len(rows)
 
         return await self._database.read(work)
 
@@ -235,11 +252,14 @@ class Chat:
         session_id: str | None,
         mode: AgentMode,
         agent: str = CHAT_AGENT,
+        model: str | None = None,
+        models: Collection[str] = (),
         key: MessageKey | None = None,
         actor: str | None = None,
     ) -> Posted:
         """Store a user's message, announce it and make a run ready for it; a message that was sent before returns its
-        earlier result. `actor`: the sender in the record; defaults to the user."""
+        earlier result. `model`: for this run; None for that of the run before, if it is among `models`. `actor`: the
+        sender in the record; defaults to the user."""
         sender = actor or f"user:{user_id}"
 
         def work(transaction: Transaction) -> Posted:
@@ -259,9 +279,16 @@ class Chat:
                     transaction, ledger, project_id, session.id, run_id, role="user", content=content
                 )
                 _add_run(transaction, ledger, session, run_id, content, mode, agent)
+                chosen = model or _model_before(transaction, session.id, agent, models)
+                if chosen is not None:
+                    transaction.execute(
+                        "INSERT INTO run_models (run_id, session_id, model) VALUES (:run_id, :session_id, :model)",
+                        {"run_id": run_id, "session_id": session.id, "model": chosen},
+                    )
                 if key is not None:
                     remember(transaction, user_id, project_id, key, message_id)
-                ledger.audit("message", sender, session=session.id, run=run_id, mode=mode.value, agent=agent)
+                asked = {} if chosen is None else {"model": chosen}
+                ledger.audit("message", sender, session=session.id, run=run_id, mode=mode.value, agent=agent, **asked)
             transaction.hints.append(Hint(RUNS_TOPIC))
             return Posted(message_id, session.id, run_id)
 
@@ -270,7 +297,7 @@ class Chat:
 
 def load_session(transaction: Transaction, session_id: str, user_id: str | None) -> SessionRow:
     row = transaction.execute(
-        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id",  # noqa: S608 - column names are ours
+        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = :id AND {NOT_DELETED}",  # noqa: S608 - column names are ours
         {"id": session_id},
     ).fetchone()
     if row is None or user_id not in (None, row["user_id"]):
@@ -349,13 +376,38 @@ def _projects(transaction: Transaction, user_id: str) -> list[ProjectRow]:
 
 
 def _create_session(transaction: Transaction, ledger: Ledger, session: SessionRow, actor: str) -> SessionRow:
-    """Insert a session that begins now, unless one with its id exists."""
+    """Insert a session that begins now, unless one with its id exists; an agent's own that was deleted begins again."""
     session = session._replace(created_at=transaction.now)
-    values = transaction.storable(session._asdict())
+    values = session._asdict()
+    if transaction.storable is not None:
+        values = transaction.storable(values)
     if transaction.execute(f"INSERT INTO sessions {placeholders(values)} ON CONFLICT (id) DO NOTHING", values).rowcount:
         ledger.kept("sessions", values)
         ledger.audit("session_created", actor, session=session.id)
+        return session
+    of_it = {"id": session.id, "user_id": session.user_id}
+    if transaction.execute(
+        "DELETE FROM deleted_sessions WHERE session_id = :id "
+        "AND EXISTS (SELECT 1 FROM sessions WHERE id = :id AND user_id = :user_id)",
+        of_it,
+    ).rowcount:
+        ledger.update(
+            "sessions",
+            "UPDATE sessions SET title = :title, created_at = :created_at WHERE id = :id RETURNING *",
+            {"id": session.id, "title": values["title"], "created_at": values["created_at"]},
+        )
+        ledger.audit("session_created", actor, session=session.id)
     return session
+
+
+def _model_before(transaction: Transaction, session_id: str, agent: str, models: Collection[str]) -> str | None:
+    """The model of this agent's run before in a session, if it is still allowed."""
+    row = transaction.execute(
+        "SELECT m.model FROM runs AS r LEFT JOIN run_models AS m ON m.run_id = r.id WHERE r.session_id = :session_id "
+        "AND r.agent = :agent ORDER BY r.position DESC LIMIT 1 OFFSET 1",
+        {"session_id": session_id, "agent": agent},
+    ).fetchone()
+    return row["model"] if row is not None and row["model"] in models else None
 
 
 def _add_run(

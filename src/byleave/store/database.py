@@ -1,10 +1,13 @@
-"""The interface between the store and its database, and the hints sent after a commit.
+"""The interface between the store and its database, units of work that wait for their commit, and the hints after it.
 
 A unit of work is a plain function of a `Transaction`; the dialect decides on which thread and connection it runs.
 SQL is written once, with `:name` parameters and in the part of the language both dialects share; the few
 differences are methods here. Work must not touch the event loop, and must not keep the transaction.
 """
 
+import asyncio
+import queue
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -134,8 +137,8 @@ class Transaction:
     """Additions of this commit's ledgers so far."""
     hints: list[Hint] = field(default_factory=list[Hint])
     """Sent once this has committed, and not otherwise."""
-    storable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: values
-    """The values as the database stores them."""
+    storable: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Makes the values such as the database can store; None if it can store all."""
 
 
 class Database(Protocol):
@@ -162,13 +165,13 @@ class Database(Protocol):
         *,
         relaxed: bool = False,
         heavy: bool = False,
-        ahead: Sequence[Lookup] = (),
+        ahead: Callable[[], Sequence[Lookup]] | None = None,
     ) -> Awaitable[Result]:
         """Run one unit in a transaction. Units are run in the order of these calls, whenever they are awaited.
 
         `relaxed`: returns once committed, before it is on disk: for data that a power cut may take without harm.
         `heavy`: carries as much data as a file.
-        `ahead`: lookups that the unit will make, which a database server can answer for all units at once.
+        `ahead`: makes the lookups that the unit will make, which a database server can answer for all units at once.
         """
         ...
 
@@ -203,3 +206,90 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+MAX_BATCH = 64
+"""Most units in one transaction: limits how long the first of them waits for the others."""
+OnCommit = Callable[[str, object | None], None]
+
+
+@dataclass(slots=True)
+class Unit:
+    """One unit of work and its result."""
+
+    work: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    relaxed: bool
+    heavy: bool
+    ahead: Callable[[], Sequence[Lookup]] | None = None
+    result: Any = None
+    error: BaseException | None = None
+    hints: list[Hint] = field(default_factory=list[Hint])
+
+    def answer(self, loop: asyncio.AbstractEventLoop, on_commit: OnCommit) -> None:
+        """Send the hints, then tell the caller."""
+        for hint in self.hints:
+            try:
+                on_commit(hint.topic, hint.fact)
+            except Exception as error:  # noqa: BLE001 - a listener's error must not keep a caller waiting
+                loop.call_exception_handler({"message": f"a listener to {hint.topic} failed", "exception": error})
+        if self.future.done():  # the caller was cancelled, but the work is committed
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Worker:
+    """A thread that runs jobs in order."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self.waiting = 0
+        """Jobs that have not ended."""
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, job: Callable[[], Result]) -> "asyncio.Future[Result]":
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self.waiting += 1
+        future.add_done_callback(self._done)
+        self._jobs.put((job, future))
+        return future
+
+    async def close(self) -> None:
+        """Finish all jobs, then end the thread."""
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        self.waiting -= 1
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            self._do(*item)
+            del item  # it may hold a file, and the next job may come in hours
+
+    def _do(self, job: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
+        try:
+            result = job()
+        except Exception as error:  # noqa: BLE001 - carried to the caller, whatever it is
+            self._loop.call_soon_threadsafe(_fail, future, error)
+        else:
+            self._loop.call_soon_threadsafe(_finish, future, result)
+
+
+def _finish(future: "asyncio.Future[Any]", result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def closed() -> ConfigurationError:
+    return ConfigurationError("The database is closed.", hint="The server is shutting down; try again later.")

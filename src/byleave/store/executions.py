@@ -22,7 +22,7 @@ from .approvals import close_pending, waiting_executions
 from .database import Database, Row, Transaction
 from .ledger import Ledger
 from .machines import take_displacement
-from .transitions import EXECUTION_COLUMNS, OPEN, ExecutionRow, Waits, execution_row
+from .transitions import OPEN, SHOWN_COLUMNS, ExecutionRow, Waits, execution_row
 
 MOST_OUTPUT = 2 * MAX_OUTPUT_BYTES
 """Characters of live output of one call: masks may be longer than what they hide."""
@@ -49,6 +49,8 @@ class HistoryFilter:
     tool_name: str | None = None
     status: ExecutionStatus | None = None
     risk_level: RiskLevel | None = None
+    since: str | None = None
+    """Nothing before this time."""
     cursor: str | None = None
     limit: int = 50
     counted: bool = True
@@ -86,15 +88,17 @@ class Executions:
         self._waits = waits
         self._page_columns = _page_columns(database)
 
-    async def get(self, execution_id: str, *, user_id: str) -> ExecutionRow:
-        """A user's execution, or NotFound."""
+    async def get(self, execution_id: str, *, user_id: str, whole: bool = False) -> ExecutionRow:
+        """A user's execution, or NotFound. `whole`: with its true parameters."""
         return await self._database.read(
-            lambda transaction: transitions.own_execution(transaction, execution_id, user_id)
+            lambda transaction: transitions.own_execution(transaction, execution_id, user_id, whole=whole)
         )
 
     async def load(self, execution_id: str) -> ExecutionRow | None:
-        """An execution by id alone: for waiters that already know whose it is."""
-        return await self._database.read(lambda transaction: transitions.load_execution(transaction, execution_id))
+        """An execution by id alone, without its true parameters: for waiters that already know whose it is."""
+        return await self._database.read(
+            lambda transaction: transitions.load_execution(transaction, execution_id, whole=False)
+        )
 
     async def page(self, wanted: HistoryFilter) -> "HistoryPage":
         """Read a page, newest first."""
@@ -182,7 +186,7 @@ class Executions:
             found = _pending(transaction, project_id, elsewhere)
             with Ledger(transaction, project_id) as ledger:
                 for execution in found:
-                    transitions.set_columns(ledger, execution, {"client_id": client_id})
+                    transitions.set_columns(ledger, execution, {"client_id": client_id}, whole=False)
                     transitions.request_inspection(ledger, execution, client_id)
             return len(found)
 
@@ -239,7 +243,7 @@ class Executions:
                     elif execution.cancel_requested:
                         _end_cancelled(ledger, execution, f"client:{client_id}")
                     elif execution.queued:  # the client lost its queue
-                        transitions.signal(ledger, transitions.start(ledger, execution, self._waits))
+                        transitions.signal(ledger, transitions.start(ledger, execution, self._waits, whole=True))
                     else:
                         transitions.signal(ledger, execution)
             return len(running)
@@ -376,18 +380,30 @@ def overdue_projects(transaction: Transaction, spared: frozenset[str] | None) ->
     return [row["project_id"] for row in rows]
 
 
-def overdue_executions(transaction: Transaction, spared: frozenset[str] | None, project_id: str) -> list[ExecutionRow]:
-    """Open executions of a project past their deadline, at most 200.
+def overdue_executions(
+    transaction: Transaction, spared: frozenset[str] | None, project_id: str
+) -> list[tuple[str, int]]:
+    """Ids of open executions of a project past their deadline, at most 200, with the size of their true parameters.
 
     `spared`: clients whose running executions are left out; None for all clients.
     """
     due, names = _due(spared)
     rows = transaction.execute(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE project_id = :project_id AND deadline <= :now "  # noqa: S608 - column names are ours
-        f"AND {due} ORDER BY deadline LIMIT 200",
+        "SELECT id, length(true_params) AS size FROM tool_executions WHERE project_id = :project_id "  # noqa: S608 - our own words
+        f"AND deadline <= :now AND {due} ORDER BY deadline LIMIT 200",
         {"now": transaction.now, "project_id": project_id, **names},
     ).fetchall()
-    return [execution_row(row) for row in rows]
+    return [(row["id"], row["size"] or 0) for row in rows]
+
+
+def if_overdue(transaction: Transaction, spared: frozenset[str] | None, execution_id: str) -> ExecutionRow | None:
+    """An execution if it is still open and past its deadline, without its true parameters."""
+    due, names = _due(spared)
+    row = transaction.execute(
+        f"SELECT {SHOWN_COLUMNS} FROM tool_executions WHERE id = :id AND deadline <= :now AND {due}",  # noqa: S608 - column names are ours
+        {"now": transaction.now, "id": execution_id, **names},
+    ).fetchone()
+    return execution_row(row) if row else None
 
 
 def next_deadline(transaction: Transaction, spared: frozenset[str] | None) -> str | None:
@@ -421,7 +437,7 @@ def cancel_run_calls(
 ) -> list[ExecutionRow]:
     """Cancel every call a run has open."""
     rows = transaction.execute(
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {OPEN}",  # noqa: S608 - column names are ours
+        f"SELECT {SHOWN_COLUMNS} FROM tool_executions WHERE run_id = :run_id AND {OPEN}",  # noqa: S608 - column names are ours
         {"run_id": run_id},
     ).fetchall()
     return [_cancel(transaction, execution_row(row), actor, waits, connected) for row in rows]
@@ -482,7 +498,7 @@ def _page_columns(database: Database) -> str:
     """A page of whole files would be too large: a long result is left out, and read with the execution itself."""
     # A command's changes and notes are short, and must not be lost with its output.
     without_output = database.shortened("result", ("stdout", "stderr"))
-    return EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+    return SHOWN_COLUMNS.replace(
         " result,",
         f" CASE WHEN length(result) <= {LONGEST_RESULT} THEN result WHEN result IS NULL THEN NULL "
         f"WHEN tool_name = 'execute_command' AND length(result) <= {LONGEST_PARSED} THEN {without_output} "
@@ -510,6 +526,9 @@ def _page(transaction: Transaction, wanted: HistoryFilter, columns: str) -> tupl
     """A page, or as much of it as is among the next `MOST_LOOKED_THROUGH` rows; and where to go on."""
     where, values = _filters(wanted)
     beyond = "user_id = :user_id"
+    if wanted.since:
+        beyond += " AND created_at >= :since"
+        values["since"] = wanted.since
     if wanted.cursor:
         created_at, _, last_id = wanted.cursor.partition("~")
         beyond += " AND (created_at, id) < (:created_at, :last_id)"

@@ -18,7 +18,7 @@ from byleave.protocol.wire import later, new_id
 
 from .database import Database, Row, Transaction
 from .ledger import Ledger
-from .records import ApprovalRow, columns
+from .records import ApprovalRow
 
 
 class GrantRow(NamedTuple):
@@ -38,6 +38,8 @@ class GrantRow(NamedTuple):
     expires_at: str
     revoked_at: str | None
     revoked_by: str | None
+    agent_id: str | None = None
+    """The agent it was given to: that of its question."""
 
     def status(self, now: str) -> GrantStatus:
         if self.revoked_at is not None:
@@ -53,11 +55,11 @@ class GrantRow(NamedTuple):
 
 
 def grant_row(row: Row) -> GrantRow:
-    values = {name: row[name] for name in GrantRow._fields}
+    values = {name: row[name] for name in _STORED}
     values["scope"] = ApprovalScope(values["scope"])
     values["in_chat"] = bool(values["in_chat"])
     values["rule"] = _rule(values["rule"]) if values["rule"] else None
-    return GrantRow(**values)
+    return GrantRow(**values, agent_id=row["agent_id"] if "agent_id" in row.keys() else None)  # noqa: SIM118 - a row iterates over its values
 
 
 @lru_cache(maxsize=4096)
@@ -66,9 +68,13 @@ def _rule(text: str) -> GrantRule:
     return GrantRule.model_validate_json(text)
 
 
-GRANT_COLUMNS = columns(GrantRow)
+_STORED = tuple(name for name in GrantRow._fields if name != "agent_id")
+STORED_COLUMNS = ", ".join(_STORED)
+GRANT_COLUMNS = f"{STORED_COLUMNS}, (SELECT a.agent_id FROM approvals AS a WHERE a.id = grants.approval_id) AS agent_id"  # noqa: S608 - our own words
 ACTIVE = "revoked_at IS NULL AND expires_at > :now AND (max_uses IS NULL OR uses < max_uses)"
 MOST_LISTED = 5000
+IN_SESSION = "session_id = :session_id AND scope <> 'project'"
+IN_PROJECT = "project_id = :project_id AND scope = 'project'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,8 @@ class Grants:
         def work(transaction: Transaction) -> tuple[list[GrantRow], str]:
             rows = transaction.execute(
                 f"SELECT {GRANT_COLUMNS} FROM grants WHERE user_id = :user_id "  # noqa: S608 - column names are ours
-                "AND (:session_id IS NULL OR session_id = :session_id) "
+                f"AND (:session_id IS NULL OR {IN_SESSION} OR (scope = 'project' AND project_id = "
+                "(SELECT s.project_id FROM sessions AS s WHERE s.id = :session_id))) "
                 "AND (:project_id IS NULL OR project_id = :project_id) "
                 # Ended grants must not crowd out those in force: nobody revokes a grant that is not listed.
                 f"AND (:all OR ({ACTIVE})) ORDER BY created_at DESC, id LIMIT :most",
@@ -128,16 +135,8 @@ class Grants:
             if status is not GrantStatus.ACTIVE:
                 ended = status.value.replace("_", " ")
                 raise ConflictError(f"This grant is {ended} already.", state=status.value)
-            revoked = grant._replace(revoked_at=now, revoked_by=actor)
             with Ledger(transaction, grant.project_id) as ledger:
-                ledger.update(
-                    "grants",
-                    "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
-                    {"now": now, "actor": actor, "id": grant_id},
-                )
-                ledger.event(GrantChanged(timestamp=now, grant=revoked.to_wire(now)))
-                ledger.audit("grant_revoked", actor, approval_id=grant.approval_id, grant=grant.id, uses=grant.uses)
-            return revoked, now
+                return _revoke(ledger, grant, actor), now
 
         return await self._database.write(work)
 
@@ -145,11 +144,34 @@ class Grants:
 # Inside a transaction
 
 
-def count_active(transaction: Transaction, session_id: str) -> int:
-    """The number of grants in force in a session."""
+def _revoke(ledger: Ledger, grant: GrantRow, actor: str) -> GrantRow:
+    revoked = grant._replace(revoked_at=ledger.now, revoked_by=actor)
+    ledger.update(
+        "grants",
+        "UPDATE grants SET revoked_at = :now, revoked_by = :actor WHERE id = :id RETURNING *",
+        {"now": ledger.now, "actor": actor, "id": grant.id},
+    )
+    ledger.event(GrantChanged(timestamp=ledger.now, grant=revoked.to_wire(ledger.now)))
+    ledger.audit("grant_revoked", actor, approval_id=grant.approval_id, grant=grant.id, uses=grant.uses)
+    return revoked
+
+
+def revoke_all_of(ledger: Ledger, session_id: str, actor: str) -> None:
+    """Revoke what is in force in a conversation; what was given for the whole project outlives it."""
+    rows = ledger.transaction.execute(
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :id AND scope <> 'project' AND {ACTIVE}",  # noqa: S608 - column names are ours
+        {"id": session_id, "now": ledger.now},
+    ).fetchall()
+    for row in rows:
+        _revoke(ledger, grant_row(row), actor)
+
+
+def count_active(transaction: Transaction, place: str, *, for_project: bool) -> int:
+    """The number of grants in force in a session; `for_project`, of those that hold in all sessions of a project."""
+    where = IN_PROJECT if for_project else IN_SESSION
     row = transaction.execute(
-        f"SELECT count(*) AS active FROM grants WHERE session_id = :session_id AND {ACTIVE}",  # noqa: S608 - made of our own words alone
-        {"session_id": session_id, "now": transaction.now},
+        f"SELECT count(*) AS active FROM grants WHERE {where} AND {ACTIVE}",  # noqa: S608 - made of our own words alone
+        {"session_id": place, "project_id": place, "now": transaction.now},
     ).fetchone()
     return row["active"] if row else 0
 
@@ -176,11 +198,13 @@ def save_grant(
         expires_at=later(now, new.seconds),
         revoked_at=None,
         revoked_by=None,
+        agent_id=approval.agent_id,
     )
     values = grant._asdict() | {
         "scope": grant.scope.value,
         "rule": grant.rule.model_dump_json() if grant.rule else None,
     }
+    del values["agent_id"]
     ledger.insert("grants", values)
     ledger.event(GrantChanged(timestamp=now, grant=grant.to_wire(now)))
     ledger.audit(
@@ -193,23 +217,34 @@ def save_grant(
         text=grant.text,
         expires_at=grant.expires_at,
         max_uses=grant.max_uses,
+        agent=grant.agent_id,
     )
     return grant
 
 
 def active_grants(
-    transaction: Transaction, session_id: str, user_id: str, *, in_chat: bool, agent_id: str | None = None
+    transaction: Transaction,
+    session_id: str,
+    project_id: str,
+    user_id: str,
+    *,
+    in_chat: bool,
+    agent_id: str | None = None,
 ) -> list[GrantRow]:
-    """A session's grants in force, narrower ones first. `agent_id`: only those given to this agent; empty if it has
-    none."""
+    """Grants in force in a session, also those for all of its project, narrower ones first.
+
+    `agent_id`: only those given to this agent; empty if it has none.
+    """
     rows = transaction.execute(
-        f"SELECT {GRANT_COLUMNS} FROM grants WHERE session_id = :session_id AND user_id = :user_id "  # noqa: S608 - column names are ours
+        f"SELECT {GRANT_COLUMNS} FROM grants WHERE id IN (SELECT id FROM grants WHERE {IN_SESSION} AND {ACTIVE} "  # noqa: S608 - column names are ours
+        f"UNION ALL SELECT id FROM grants WHERE {IN_PROJECT} AND {ACTIVE}) AND user_id = :user_id "
         f"AND in_chat = :in_chat AND {ACTIVE} AND (:agent_id IS NULL OR EXISTS ("
         "SELECT 1 FROM approvals AS a WHERE a.id = grants.approval_id AND coalesce(a.agent_id, '') = :agent_id)) "
         # A class before everything, so that the record names the narrower reason.
         "ORDER BY CASE WHEN rule IS NULL THEN 1 ELSE 0 END, created_at, id",
         {
             "session_id": session_id,
+            "project_id": project_id,
             "user_id": user_id,
             "in_chat": in_chat,
             "agent_id": agent_id,
@@ -223,12 +258,12 @@ def count_use(ledger: Ledger, grant: GrantRow, execution_id: str) -> GrantRow:
     """Count one use, or raise ConflictError when the grant has ended."""
     row = ledger.update(
         "grants",
-        f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {GRANT_COLUMNS}",  # noqa: S608 - column names are ours
+        f"UPDATE grants SET uses = uses + 1 WHERE id = :id AND {ACTIVE} RETURNING {STORED_COLUMNS}",  # noqa: S608 - column names are ours
         {"id": grant.id, "now": ledger.now},
     )
     if row is None:
         raise ConflictError("This grant ended a moment ago.", state="ended")
-    used = grant_row(row)
+    used = grant_row(row)._replace(agent_id=grant.agent_id)
     ledger.event(GrantChanged(timestamp=ledger.now, grant=used.to_wire(ledger.now)))
     ledger.audit("grant_used", f"grant:{grant.id}", execution_id=execution_id, uses=used.uses, text=grant.text)
     return used

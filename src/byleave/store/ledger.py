@@ -46,7 +46,9 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
     ),
     "messages": frozenset(),
     "approvals": frozenset(),
-    "tool_executions": frozenset({"true_params", "deadline", "output_seq", "output_size", "cancel_requested"}),
+    "tool_executions": frozenset(
+        {"true_params", "asked_params", "deadline", "output_seq", "output_size", "cancel_requested"}
+    ),
     "grants": frozenset(),
 }
 """The tables whose rows the chain covers, and the columns that change without a link.
@@ -54,9 +56,14 @@ NOT_COVERED: Mapping[str, frozenset[str]] = {
 A NULL counts as absent, so that a column added later leaves the digests of older rows as they are.
 """
 LONG_CHARACTERS = 4096
-ADOPTED, COPIED, JOINED, PRUNED, UNSEALED = "adopted", "copied", "joined", "pruned", "unsealed"
-PRUNABLE = frozenset({"tool_executions", "approvals"})
-"""The tables whose rows a link `pruned` may remove: its `was` has the digest of each removed row."""
+ADOPTED, COPIED, JOINED, UNSEALED = "adopted", "copied", "joined", "unsealed"
+PRUNED, ERASED = "pruned", "erased"
+REMOVALS: Mapping[str, frozenset[str]] = {
+    PRUNED: frozenset({"tool_executions", "approvals"}),
+    ERASED: frozenset({"messages", "runs"}),
+}
+"""The links that remove rows, by age or with their conversation, and the tables whose rows each may remove: its `was`
+has the digest of each removed row."""
 ROWS_IN_A_LINK = 500
 HEADS = "heads"
 """Name of the seal on the heads of all chains together."""
@@ -323,7 +330,8 @@ class Ledger:
 
     def insert(self, table: str, values: Mapping[str, Any]) -> None:
         """Insert a row; the chain covers it."""
-        values = self.transaction.storable(values)
+        if (storable := self.transaction.storable) is not None:
+            values = storable(values)
         self.transaction.execute(_insert(table, tuple(values)), values)
         self._found[f"{table}/{values['id']}"] = dict(values)
         self.kept(table, values)
@@ -361,7 +369,8 @@ class Ledger:
             row = self.found(table, found)
         if any(row[column] != value for column, value in where.items()):
             return None
-        stored = self.transaction.storable(changes)
+        storable = self.transaction.storable
+        stored = changes if storable is None else storable(changes)
         values = {**stored, "id": row_id, **{f"was_{column}": value for column, value in where.items()}}
         self.transaction.change(_update(table, tuple(stored), tuple(where)), values)
         changed = self._found[name] = {**row, **stored}

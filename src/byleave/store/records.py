@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from byleave.protocol.approvals import ApprovalRequest, Inspection
+from byleave.protocol.approvals import ApprovalRequest, Edit, Inspection
 from byleave.protocol.chat import Message, Project, Run, Session
 from byleave.protocol.grants import Suggestion
 from byleave.protocol.states import (
@@ -88,7 +88,7 @@ class RunRow(NamedTuple):
     created_at: str
     updated_at: str
 
-    def to_wire(self) -> Run:
+    def to_wire(self, model: str | None = None) -> Run:
         return Run(
             run_id=self.id,
             project_id=self.project_id,
@@ -96,6 +96,7 @@ class RunRow(NamedTuple):
             agent=self.agent,
             state=self.state,
             mode=self.mode,
+            model=model,
             error=self.error,
             created_at=self.created_at,
             updated_at=self.updated_at,
@@ -129,6 +130,7 @@ class ApprovalRow(NamedTuple):
     """Unseen changes it named, as JSON; None if no code of the workspace would run."""
     grant_id: str | None = None
     decided_from: AnsweredFrom | None = None
+    edit: Edit | None = None
     tool_ids: tuple[str, ...] = ()
 
     def to_wire(self) -> ApprovalRequest:
@@ -158,6 +160,7 @@ class ApprovalRow(NamedTuple):
             suggestions=list(self.suggestions),
             grant_id=self.grant_id,
             decided_from=self.decided_from,
+            edit=self.edit,
         )
 
 
@@ -222,6 +225,7 @@ def approval_row(row: Row, tool_ids: tuple[str, ...] = ()) -> ApprovalRow:
     inspection, suggestions = values["inspection"], values["suggestions"]
     values["inspection"] = Inspection.model_validate_json(inspection) if inspection else None
     values["suggestions"] = tuple(SUGGESTIONS.validate_json(suggestions)) if suggestions else ()
+    values["edit"] = Edit.model_validate_json(values["edit"]) if values["edit"] else None
     return ApprovalRow(**values, tool_ids=tool_ids)
 
 

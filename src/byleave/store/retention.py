@@ -57,7 +57,8 @@ ROW_BYTES = 800
 """About what a call or question takes beside its texts, with its share of the indexes."""
 EVENT_BYTES = 120
 SIZES = (
-    f"SELECT x.id AS place, {SIZE_OF_CALL} + coalesce(length(x.true_params), 0) + {ROW_BYTES} AS size "  # noqa: S608 - our own words
+    f"SELECT x.id AS place, {SIZE_OF_CALL} + coalesce(length(x.true_params), 0) "  # noqa: S608 - our own words
+    f"+ coalesce(length(x.asked_params), 0) + coalesce(length(x.edit), 0) + {ROW_BYTES} AS size "
     "FROM tool_executions AS x WHERE x.project_id = :project_id AND x.id > :after ORDER BY x.id LIMIT :most",
     f"SELECT a.id AS place, {SIZE_OF_QUESTION} + {ROW_BYTES} AS size FROM approvals AS a "  # noqa: S608 - our own words
     "WHERE a.project_id = :project_id AND a.id > :after ORDER BY a.id LIMIT :most",

@@ -7,7 +7,7 @@ A run is parked if a call stays open for long: its history is stored already, so
 transaction that ends its last open call makes it ready again (`transitions.end`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from byleave.protocol.errors import ConflictError, NotFound
@@ -26,6 +26,9 @@ RUN_COLUMNS = columns(RunRow)
 # A history is as large as all that the agent read, so lists leave it out.
 LISTED_COLUMNS = RUN_COLUMNS.replace("history", "NULL AS history")
 
+MOST_FORGOTTEN = 50
+"""Runs before one that ends whose conversations are dropped: mostly there is one that has any."""
+
 # Word for word the conditions of the indexes: runs are never deleted, and this query runs on the one writer.
 _OPEN = "state IN ('READY', 'RUNNING', 'WAITING')"
 _FIRST = (
@@ -34,11 +37,12 @@ _FIRST = (
 )
 _LAPSED = (
     "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'RUNNING' "  # noqa: S608 - made of our own words alone
-    f"AND candidate.{_OPEN} AND candidate.lease_until < :now AND {_FIRST} ORDER BY candidate.lease_until LIMIT 1"
+    f"AND candidate.{_OPEN} AND candidate.lease_until < :now {{others}}AND {_FIRST} "
+    "ORDER BY candidate.lease_until LIMIT 1"
 )
 _READY = (
     "SELECT candidate.id FROM runs AS candidate WHERE candidate.state = 'READY' "  # noqa: S608 - made of our own words alone
-    f"AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
+    f"{{others}}AND {_FIRST} ORDER BY candidate.created_at, candidate.id LIMIT 1"
 )
 
 
@@ -73,18 +77,26 @@ class Runs:
 
         return await self._database.write(work)
 
-    async def claim(self, owner: str) -> RunRow | None:
-        """Claim a run whose lease lapsed, else the oldest ready one, if no earlier run of its session is open."""
+    async def claim(self, owner: str, *, resting: Sequence[str] = ()) -> RunRow | None:
+        """Claim a run whose lease lapsed, else the oldest ready one, if no earlier run of its session is open.
+
+        `resting`: users whose runs are left out, for they have enough.
+        """
+        users = {f"user{number}": user_id for number, user_id in enumerate(resting)}
+        names = ", ".join(f":{name}" for name in users)
+        others = f"AND candidate.user_id NOT IN ({names}) " if users else ""
+        lapsed, ready = (candidates.format(others=others) for candidates in (_LAPSED, _READY))
 
         def work(transaction: Transaction) -> RunRow | None:
             row = transaction.execute(
                 "UPDATE runs SET state = 'RUNNING', owner = :owner, lease_until = :lease, fence = fence + 1, "  # noqa: S608 - made of our own words alone
-                f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({_LAPSED}), ({_READY})) "
+                f"attempts = attempts + 1, updated_at = :now WHERE id = coalesce(({lapsed}), ({ready})) "
                 f"RETURNING {RUN_COLUMNS}",
                 {
                     "owner": owner,
                     "lease": later(transaction.now, self._lease_seconds),
                     "now": transaction.now,
+                    **users,
                 },
             ).fetchone()
             if row is None:
@@ -142,7 +154,9 @@ class Runs:
 
         await self._database.write(work)
 
-    async def tell_usage(self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int) -> None:
+    async def tell_usage(
+        self, run: RunRow, *, requests: int, input_tokens: int, output_tokens: int, cost_usd: str | None = None
+    ) -> None:
         """Announce the run's model usage so far."""
 
         def work(transaction: Transaction) -> None:
@@ -156,6 +170,7 @@ class Runs:
                         requests=requests,
                         input_tokens=input_tokens,
                         output_tokens=output_tokens,
+                        cost_usd=cost_usd,
                     )
                 )
 
@@ -256,6 +271,24 @@ class Runs:
 
         return await self._database.write(work)
 
+    async def model_of(self, run_id: str) -> str | None:
+        """The model that a person chose for a run."""
+        row = await self._database.read(
+            lambda transaction: transaction.execute(
+                "SELECT model FROM run_models WHERE run_id = :id", {"id": run_id}
+            ).fetchone()
+        )
+        return row["model"] if row else None
+
+    async def models_of(self, session_id: str) -> dict[str, str]:
+        """The models that a person chose for runs of a session, by run."""
+        rows = await self._database.read(
+            lambda transaction: transaction.execute(
+                "SELECT run_id, model FROM run_models WHERE session_id = :id", {"id": session_id}
+            ).fetchall()
+        )
+        return {row["run_id"]: row["model"] for row in rows}
+
     async def get(self, run_id: str, *, user_id: str) -> RunRow:
         return await self._database.read(lambda transaction: _own(transaction, run_id, user_id))
 
@@ -340,4 +373,11 @@ def _end(transaction: Transaction, run: RunRow, state: RunState, *, history: str
     ).rowcount
     if changed != 1:
         raise fenced()
+    # The next run begins with this conversation; earlier ones would make a session as large as its square.
+    transaction.execute(
+        "UPDATE runs SET history = NULL WHERE session_id = :session_id AND position < :position "
+        "AND position >= :position - :most AND state IN ('DONE', 'FAILED') AND history IS NOT NULL "
+        "AND EXISTS (SELECT 1 FROM runs AS newest WHERE newest.id = :id AND newest.history IS NOT NULL)",
+        {"session_id": run.session_id, "position": run.position, "most": MOST_FORGOTTEN, "id": run.id},
+    )
     transaction.hints.append(Hint(RUNS_TOPIC))

@@ -67,6 +67,12 @@ CREATE TABLE sessions (
 );
 CREATE INDEX ix_sessions_project_id ON sessions (project_id, created_at);
 
+-- Conversations that a person deleted. Their rows stay without a title: calls and grants refer to them.
+CREATE TABLE deleted_sessions (
+    session_id VARCHAR(64) NOT NULL PRIMARY KEY REFERENCES sessions (id),
+    deleted_at VARCHAR(24) NOT NULL
+);
+
 CREATE TABLE runs (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
     project_id VARCHAR(64) NOT NULL,
@@ -91,6 +97,15 @@ CREATE INDEX ix_runs_open ON runs (state, lease_until) WHERE state IN ('READY', 
 -- The next run, and whether its session has an earlier one: asked each time a worker looks.
 CREATE INDEX ix_runs_ready ON runs (created_at, id) WHERE state = 'READY';
 CREATE INDEX ix_runs_order ON runs (session_id, position) WHERE state IN ('READY', 'RUNNING', 'WAITING');
+
+-- The model that a person chose for a run. Not a column of `runs`: the chain covers that table, and older servers would
+-- not know the column.
+CREATE TABLE run_models (
+    run_id VARCHAR(64) NOT NULL PRIMARY KEY,
+    session_id VARCHAR(64) NOT NULL,
+    model VARCHAR(300) NOT NULL
+);
+CREATE INDEX ix_run_models_session ON run_models (session_id);
 
 CREATE TABLE messages (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
@@ -149,6 +164,31 @@ CREATE TABLE ended_sign_ins (
 );
 CREATE INDEX ix_ended_sign_ins_good_until ON ended_sign_ins (good_until);
 
+-- Browsers that get a push message when something waits, each by the address its push service gave it.
+CREATE TABLE push_devices (
+    id VARCHAR(64) NOT NULL PRIMARY KEY,
+    user_id VARCHAR(200) NOT NULL,
+    endpoint TEXT NOT NULL,
+    endpoint_digest VARCHAR(64) NOT NULL UNIQUE,
+    p256dh VARCHAR(100) NOT NULL,  -- the browser's public key, and its secret: messages are encrypted for it
+    auth VARCHAR(40) NOT NULL,
+    name VARCHAR(100) NOT NULL,
+    sign_ins TEXT NOT NULL,  -- the page's sign-ins that asked for it: it goes with them
+    created_at VARCHAR(24) NOT NULL,
+    sent_at VARCHAR(24)
+);
+CREATE INDEX ix_push_devices_user ON push_devices (user_id, created_at);
+
+-- Questions that a person was told about elsewhere, by push message or webhook: by one server, once.
+CREATE TABLE notices (
+    approval_id VARCHAR(64) NOT NULL PRIMARY KEY,
+    user_id VARCHAR(200) NOT NULL,
+    claimed_at VARCHAR(24) NOT NULL,  -- by the server that sends it
+    sent_at VARCHAR(24)  -- when that was over; null after a while: the server died
+);
+CREATE INDEX ix_notices_user ON notices (user_id, claimed_at);
+CREATE INDEX ix_notices_claimed_at ON notices (claimed_at);
+
 CREATE TABLE approvals (
     id VARCHAR(64) NOT NULL PRIMARY KEY,
     user_id VARCHAR(200) NOT NULL,
@@ -174,7 +214,8 @@ CREATE TABLE approvals (
     suggestions TEXT,  -- rules an answer could save
     unseen TEXT,  -- changes it named that nobody had seen; null where no code of the workspace would run
     grant_id VARCHAR(64),  -- saved with the answer, or what answered
-    decided_from VARCHAR(10)  -- where a person answered
+    decided_from VARCHAR(10),  -- where a person answered
+    edit TEXT  -- set if a person changed the call: who, and what the agent asked for
 );
 CREATE INDEX ix_approvals_pending ON approvals (user_id, created_at) WHERE status = 'pending';
 CREATE INDEX ix_approvals_deadline ON approvals (deadline) WHERE status = 'pending';
@@ -229,7 +270,9 @@ CREATE TABLE tool_executions (
     created_at VARCHAR(24) NOT NULL,
     approved_at VARCHAR(24),
     started_at VARCHAR(24),
-    completed_at VARCHAR(24)
+    completed_at VARCHAR(24),
+    edit TEXT,  -- set if a person changed the call: who, and what the agent asked for, secrets masked
+    asked_params TEXT  -- what the agent asked for, if a person changed it; dropped when the execution ends
 );
 CREATE INDEX ix_tool_executions_project ON tool_executions (project_id, id);
 CREATE INDEX ix_tool_executions_user ON tool_executions (user_id, created_at, id);
@@ -238,6 +281,7 @@ CREATE INDEX ix_tool_executions_run ON tool_executions (run_id);
 -- Calls that may have changed something; reads are many, and not in it.
 CREATE INDEX ix_tool_executions_changes ON tool_executions (project_id, tool_name, approved_at)
     WHERE risk_level <> 'LOW';
+CREATE INDEX ix_tool_executions_session ON tool_executions (session_id, created_at, id) WHERE risk_level <> 'LOW';
 -- Those of them that no person was asked about.
 CREATE INDEX ix_tool_executions_unasked ON tool_executions (project_id, tool_name, approved_at)
     WHERE risk_level <> 'LOW' AND substr(approved_by, 1, 7) <> 'person:';
@@ -266,6 +310,7 @@ CREATE TABLE grants (
 );
 CREATE INDEX ix_grants_user ON grants (user_id, created_at);
 CREATE INDEX ix_grants_session ON grants (session_id) WHERE revoked_at IS NULL;
+CREATE INDEX ix_grants_project ON grants (project_id) WHERE revoked_at IS NULL AND scope = 'project';
 
 -- The rules a machine's owner wrote, as its client declared them last.
 CREATE TABLE machines (

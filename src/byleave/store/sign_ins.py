@@ -11,6 +11,7 @@ from typing import NamedTuple
 from byleave.protocol.wire import later
 
 from .database import Database, Hint, Row, Transaction
+from .notices import forget_devices
 
 SIGN_OUTS = "sign-outs"
 """The topic for news of ended sign-ins."""
@@ -95,6 +96,7 @@ class SignIns:
                 "VALUES (:id, :user_id, :now, :good_until) ON CONFLICT (id) DO NOTHING",
                 {"id": sign_in, "user_id": user_id, "now": now, "good_until": later(now, seconds)},
             )
+            forget_devices(transaction, sign_in, user_id)
             transaction.hints.append(Hint(SIGN_OUTS))
 
         await self._database.write(work)

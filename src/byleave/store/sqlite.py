@@ -29,9 +29,21 @@ import structlog
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 
-from .database import Batch, InUseError, Lookup, Space, StorageError, Transaction, UnknownEndError
+from .database import (
+    MAX_BATCH,
+    Batch,
+    InUseError,
+    Lookup,
+    OnCommit,
+    Space,
+    StorageError,
+    Transaction,
+    Unit,
+    UnknownEndError,
+    Worker,
+    closed,
+)
 from .migrations import difference, objects, own_objects
-from .units import MAX_BATCH, OnCommit, Unit, Worker, closed
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -250,7 +262,7 @@ class SqliteDatabase:
         *,
         relaxed: bool = False,
         heavy: bool = False,
-        ahead: Sequence[Lookup] = (),
+        ahead: Callable[[], Sequence[Lookup]] | None = None,
     ) -> "asyncio.Future[Result]":
         # Queued now and not when awaited, so that calls are served in their order.
         future: asyncio.Future[Result] = self._loop.create_future()
@@ -361,8 +373,8 @@ class SqliteDatabase:
             batch.append(self._units.popleft())
         self._commit(batch)
         self._syncer.look_soon()
-        self._settle(batch)
         self._schedule()
+        self._settle(batch)
 
     def _heavy_done(self, unit: Unit) -> None:
         self._syncer.look()
@@ -448,7 +460,8 @@ class SqliteDatabase:
                 self._committed.popleft().answer(self._loop, self._on_commit)
         # Units at the front that need not wait are answered first: a flush only ever runs for a unit that needs it, so
         # nothing else takes units away before it is done.
-        self._settle([])
+        if self._committed:
+            self._settle([])
 
     def _read(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")

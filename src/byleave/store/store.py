@@ -16,12 +16,14 @@ from byleave.settings import ServerSettings
 from .approvals import Approvals
 from .audit import Audit
 from .chat import Chat
-from .database import Database, Transaction
+from .conversations import Conversations
+from .database import Database, OnCommit, Transaction
 from .executions import Executions
 from .grants import Grants
 from .ledger import Feed, adopt, reseal, seal_together, sealed_value, write_batch
 from .machines import Machines
 from .migrations import COVERED_SINCE, bring_up_to_date, check_up_to_date, stored_revision
+from .notices import Notices
 from .retention import Retention
 from .runs import Runs
 from .servers import Servers, refuse_another_secret
@@ -29,7 +31,6 @@ from .sign_ins import SignIns
 from .sqlite import SqliteDatabase, begun, told_in_words
 from .transitions import Waits
 from .undos import Undos
-from .units import OnCommit
 
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase
@@ -54,12 +55,14 @@ class Store:
         self.grants = Grants(database)
         self.machines = Machines(database)
         self.chat = Chat(database)
+        self.conversations = Conversations(database)
         self.runs = Runs(database, self.waits, lease_seconds=settings.lease_seconds)
         self.feed = Feed(database)
         self.audit = Audit(database)
         self.undos = Undos(database)
         self.retention = Retention(database)
         self.sign_ins = SignIns(database)
+        self.notices = Notices(database)
         self.servers = Servers(database)
 
     @classmethod

@@ -115,7 +115,8 @@ async def _copy(source: End, target: End, progress: Callable[[str, int, int], No
     changed: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = []
     for table in counts:
         for chunk in _chunks(source.rows(table)):
-            rows = [target.transaction.storable(row) for row in chunk]
+            storable = target.transaction.storable
+            rows = chunk if storable is None else [storable(row) for row in chunk]
             changed += ((table, was, row) for was, row in zip(chunk, rows, strict=True) if was is not row)
             target.insert(table, list(rows[0]), rows)
             done += len(rows)

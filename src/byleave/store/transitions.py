@@ -1,7 +1,7 @@
 """Executions as rows, and their transitions: compare-and-set, with event and audit link. State changes nowhere else.
 
-`true_params` never leaves through `to_wire`: the record shows masked parameters, only the executing client gets the
-true ones.
+`true_params` and `asked_params` never leave through `to_wire`: the record shows masked parameters, only the executing
+client gets the true ones.
 
 `advance` refuses any edge the state machine does not have, and any change of a row whose state is not what the caller
 saw. The other functions are the named edges. Each runs inside the caller's transaction and decides nothing:
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, cast
 
 from byleave import telemetry
 from byleave.gate import mask_text
-from byleave.protocol.approvals import Decision
+from byleave.gate.text.render import describe_edit
+from byleave.protocol.approvals import Decision, Edit
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import (
     ExecutionCancelSignal,
@@ -28,7 +29,6 @@ from byleave.protocol.events import (
     ToolFinished,
     ToolQueued,
     ToolStarted,
-    preview,
 )
 from byleave.protocol.executions import MAX_ERROR_CHARACTERS, NUMBER_DIGITS, Execution, ToolResponse
 from byleave.protocol.states import (
@@ -40,7 +40,7 @@ from byleave.protocol.states import (
     RiskLevel,
     RunState,
 )
-from byleave.protocol.wire import later
+from byleave.protocol.wire import JsonObject, later
 
 from .database import Hint, Lookup, Row, Transaction
 from .ledger import Ledger, inspected_params
@@ -83,6 +83,8 @@ class ExecutionRow(NamedTuple):
     approved_at: str | None
     started_at: str | None
     completed_at: str | None
+    edit: str | None
+    asked_params: str | None
 
     def to_wire(self, decision: Decision | None = None) -> Execution:
         return Execution(
@@ -105,6 +107,7 @@ class ExecutionRow(NamedTuple):
             reasons=[mask_text(finding["reason"]) for finding in json.loads(self.findings)],
             approved_by=self.approved_by,
             decision=decision,
+            edit=self.edited,
             status=self.status,
             error=self.error,
             error_type=self.error_type,
@@ -131,6 +134,7 @@ class ExecutionRow(NamedTuple):
             approval_id=self.approval_id,
             error_type=self.error_type,
             hint=self.hint,
+            edited=self.edit_told,
         )
 
     def response_json(self) -> bytes:
@@ -143,8 +147,21 @@ class ExecutionRow(NamedTuple):
             approval_id=self.approval_id,
             error_type=self.error_type,
             hint=self.hint,
+            edited=self.edit_told,
         ).model_dump_json(exclude={"result"})
         return f'{{"result":{self.result or "null"},{head[1:]}'.encode()
+
+    @property
+    def edited(self) -> Edit | None:
+        """The change that a person made to the call."""
+        return None if self.edit is None else Edit.model_validate_json(self.edit)
+
+    @property
+    def edit_told(self) -> str | None:
+        """The same in words for the agent."""
+        if self.edit is None:
+            return None
+        return describe_edit(self.tool_name, json.loads(self.edit)["asked"], json.loads(self.tool_params))
 
     @property
     def hint(self) -> str | None:
@@ -164,7 +181,9 @@ def execution_row(row: Row | Iterable[Any]) -> ExecutionRow:
     for position, read in _EXECUTION_READERS:
         values[position] = read(values[position])
     made = ExecutionRow._make(values)
-    return made if made.true_params is None or not made.status.ended else made._replace(true_params=None)
+    if not made.status.ended or (made.true_params is None and made.asked_params is None):
+        return made
+    return made._replace(true_params=None, asked_params=None)
 
 
 _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
@@ -182,6 +201,10 @@ _EXECUTION_READERS: tuple[tuple[int, Callable[[Any], Any]], ...] = tuple(
 
 
 EXECUTION_COLUMNS = columns(ExecutionRow)
+SHOWN_COLUMNS = EXECUTION_COLUMNS.replace("true_params", "NULL AS true_params").replace(
+    "asked_params", "NULL AS asked_params"
+)
+"""Those of a row without its true parameters, which may be a whole file: for all who neither judge nor signal it."""
 OPEN = "status IN ('PENDING', 'AWAITING_APPROVAL', 'APPROVED', 'EXECUTING')"
 """Word for word the condition of the partial indexes: SQLite uses them for nothing else."""
 _ELSEWHERE = f"%-{'_' * NUMBER_DIGITS}"
@@ -196,6 +219,12 @@ LONGEST_NAP_SECONDS = 30.0
 """The sweeper sleeps no longer than this, so a deadline that is further off needs no hint."""
 RUNS_TOPIC = "runs"
 """Hint that a run may be claimed."""
+
+
+PREVIEW_CHARACTERS = 16 * 1024
+"""A longer result is shortened in the feed and in lists."""
+TEXT_CHARACTERS = 4 * 1024
+LIST_ITEMS = 50
 
 
 class Waits(NamedTuple):
@@ -285,6 +314,8 @@ def insert(
         approved_at=now if approved_by else None,
         started_at=now if status is ExecutionStatus.EXECUTING else None,
         completed_at=now if error_type else None,
+        edit=None,
+        asked_params=None,
     )
     ledger.insert("tool_executions", row._asdict() | {"status": status.name})
     ledger.event(
@@ -356,7 +387,8 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
     if after not in TRANSITIONS[before.status]:
         raise ConflictError(f"An execution that is {before.status} cannot become {after}.", state=before.status.value)
     changes = {**changes, "status": after.name}
-    row = ledger.change("tool_executions", before.id, changes, {"status": before.status.name}, EXECUTION_COLUMNS)
+    columns = SHOWN_COLUMNS if after.ended else EXECUTION_COLUMNS
+    row = ledger.change("tool_executions", before.id, changes, {"status": before.status.name}, columns)
     if row is None:
         current = load_execution(ledger.transaction, before.id)
         raise ConflictError(
@@ -367,20 +399,20 @@ def advance(ledger: Ledger, before: ExecutionRow, after: ExecutionStatus, change
     return changed
 
 
-def execution_of(execution_id: str, user_id: str | None = None) -> Lookup:
-    """The lookup of `load_execution`; of `own_execution` with a user."""
+def execution_of(execution_id: str, user_id: str | None = None, *, whole: bool = True) -> Lookup:
+    """The lookup of `load_execution`; of `own_execution` with a user. `whole`: with its true parameters."""
     # It names the owner, so that another user's row is not even read.
     owned = "" if user_id is None else " AND user_id = :user_id"
     return Lookup(
         "tool_executions",
         execution_id,
-        f"SELECT {EXECUTION_COLUMNS} FROM tool_executions WHERE id = :id{owned}",  # noqa: S608 - column names are ours
+        f"SELECT {EXECUTION_COLUMNS if whole else SHOWN_COLUMNS} FROM tool_executions WHERE id = :id{owned}",  # noqa: S608 - column names are ours
         {"id": execution_id} if user_id is None else {"id": execution_id, "user_id": user_id},
     )
 
 
-def load_execution(transaction: Transaction, execution_id: str) -> ExecutionRow | None:
-    lookup = execution_of(execution_id)
+def load_execution(transaction: Transaction, execution_id: str, *, whole: bool = True) -> ExecutionRow | None:
+    lookup = execution_of(execution_id, whole=whole)
     row = transaction.execute(lookup.sql, lookup.parameters).fetchone()
     return execution_row(row) if row else None
 
@@ -391,9 +423,11 @@ def own_execution(
     user_id: str,
     project_id: str | None = None,
     ledger: Ledger | None = None,
+    *,
+    whole: bool = False,
 ) -> ExecutionRow:
     """A user's execution, or NotFound. A `ledger` notes its digest, for a change that follows."""
-    lookup = execution_of(execution_id, user_id)
+    lookup = execution_of(execution_id, user_id, whole=whole)
     row = transaction.execute(lookup.sql, lookup.parameters).fetchone()
     if row is None or project_id not in (None, row["project_id"]):
         raise NotFound(f"No execution {execution_id!r}.", hint="See `GET /my/tools/history` for yours.")
@@ -417,9 +451,11 @@ def count_open(transaction: Transaction, user_id: str, *, from_elsewhere: bool, 
     return row["open"] if row else 0
 
 
-def set_columns(ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any]) -> ExecutionRow:
+def set_columns(
+    ledger: Ledger, execution: ExecutionRow, changes: dict[str, Any], *, whole: bool = True
+) -> ExecutionRow:
     """Change columns of an execution without changing its state."""
-    row = ledger.change("tool_executions", execution.id, changes, {}, EXECUTION_COLUMNS)
+    row = ledger.change("tool_executions", execution.id, changes, {}, EXECUTION_COLUMNS if whole else SHOWN_COLUMNS)
     if row is None:
         raise LookupError(f"execution {execution.id!r} is gone")
     return execution_row(row.values())
@@ -450,6 +486,42 @@ def approve(
     return approved if client_id is None else dispatch(ledger, approved, client_id=client_id, waits=waits)
 
 
+def edit(ledger: Ledger, execution: ExecutionRow, changed: NewExecution, person: str, waits: Waits) -> ExecutionRow:
+    """AWAITING_APPROVAL → PENDING: a person changed the call. What the agent asked for is kept."""
+    asked = json.loads(execution.tool_params) if execution.edited is None else execution.edited.asked
+    row = advance(
+        ledger,
+        execution,
+        ExecutionStatus.PENDING,
+        {
+            "tool_params": changed.tool_params,
+            "true_params": changed.true_params,
+            "digest": changed.digest,
+            "request_digest": execution.request_digest or execution.digest,
+            "bound": None,
+            "risk_level": changed.risk_level.value,
+            "findings": changed.findings,
+            "network": changed.network,
+            "timeout_seconds": changed.timeout_seconds,
+            "approval_id": None,
+            "client_id": None,
+            "deadline": _deadline(ledger, waits.client),
+            "edit": Edit(edited_by=person, asked=asked).model_dump_json(),
+            "asked_params": execution.asked_params or execution.true_params,
+        },
+    )
+    ledger.audit(
+        "edited",
+        person,
+        execution_id=row.id,
+        approval_id=execution.approval_id,
+        digest=row.digest,
+        instead_of=execution.digest,
+        risk=row.risk_level.value,
+    )
+    return row
+
+
 def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: Waits) -> ExecutionRow:
     """APPROVED → EXECUTING: the signal goes to this one client."""
     deadline = _deadline(ledger, execution.timeout_seconds + waits.result_grace)
@@ -462,15 +534,15 @@ def dispatch(ledger: Ledger, execution: ExecutionRow, *, client_id: str, waits: 
 
 def queue(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> None:
     """Stop the clock of a signalled call that waits in its client's queue."""
-    set_columns(ledger, execution, {"started_at": None, "deadline": _deadline(ledger, waits.client)})
+    set_columns(ledger, execution, {"started_at": None, "deadline": _deadline(ledger, waits.client)}, whole=False)
     if not execution.queued:
         _tell_queued(ledger, execution, waits=True)
 
 
-def start(ledger: Ledger, execution: ExecutionRow, waits: Waits) -> ExecutionRow:
+def start(ledger: Ledger, execution: ExecutionRow, waits: Waits, *, whole: bool = False) -> ExecutionRow:
     """Start the clock of a queued call that its client begins."""
     deadline = _deadline(ledger, execution.timeout_seconds + waits.result_grace)
-    started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline})
+    started = set_columns(ledger, execution, {"started_at": ledger.now, "deadline": deadline}, whole=whole)
     _tell_queued(ledger, execution, waits=False)
     return started
 
@@ -571,6 +643,7 @@ def end(
             "completed_at": now,
             "deadline": None,
             "true_params": None,
+            **({} if execution.edit is None else {"asked_params": None}),
         },
     )
     # Only a report is acknowledged: its client then drops the result it keeps.
@@ -608,6 +681,7 @@ def end_late(
             "started_at": execution.started_at,
             "execution_time_ms": took,
         },
+        whole=False,
     )
     announce_end(ledger, late, acknowledge=True)
     ledger.audit("reported_late", f"client:{execution.client_id}", execution_id=late.id, result_hash=result_hash)
@@ -663,3 +737,26 @@ def _wake_run(ledger: Ledger, run_id: str) -> None:
             RunChanged(timestamp=ledger.now, session_id=row["session_id"], run_id=run_id, state=RunState.READY)
         )
         ledger.transaction.hints.append(Hint(RUNS_TOPIC))
+
+
+def preview(text: str | None) -> tuple[JsonObject | None, bool]:
+    """Return a result small enough for the feed, and True if anything was left out."""
+    if text is None:
+        return None, False
+    value = json.loads(text)
+    if len(text) <= PREVIEW_CHARACTERS:
+        return value, False
+    return _shorten(value), True
+
+
+def _shorten(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
+        half = TEXT_CHARACTERS // 2
+        return f"{value[:half]}\n… {len(value) - 2 * half} characters left out …\n{value[-half:]}"
+    if isinstance(value, dict):
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
+        return {key: _shorten(item) for key, item in items.items()}
+    if isinstance(value, list):
+        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType] - parsed JSON
+        return [_shorten(item) for item in elements[:LIST_ITEMS]]
+    return value

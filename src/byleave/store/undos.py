@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from byleave.protocol.errors import NotFound
-from byleave.protocol.events import ToolUndone, UndoRequested
+from byleave.protocol.events import SessionUndoRequested, ToolUndone, UndoRequested
 from byleave.protocol.wire import later
 
 from .database import Database, Hint, Row, Transaction
@@ -65,10 +65,12 @@ class Undos:
         awaited_seconds: float,
         keep_off: dict[str, list[str]],
         admit: Callable[[Pending], None],
+        together: list[str] | None = None,
     ) -> None:
         """Ask the client that executed a call; with a `plan`, to carry it out.
 
         It must begin within `seconds`, and somebody waits for `awaited_seconds`. `admit` raises to refuse the request.
+        `together`: all calls of its conversation to undo, newest first, of which this is the oldest.
         """
 
         def work(transaction: Transaction) -> None:
@@ -89,22 +91,25 @@ class Undos:
                 },
             )
             with Ledger(transaction, execution.project_id) as ledger:
-                ledger.event(
-                    UndoRequested(
-                        timestamp=transaction.now,
-                        request_id=request_id,
-                        tool_id=execution.id,
-                        client_id=client_id,
-                        session_id=execution.session_id,
-                        plan=plan,
-                        partial=partial,
-                        deadline=later(transaction.now, seconds),
-                        keep_off=keep_off,
-                    ),
-                    target=client_id,
-                    ref=execution.id,
+                event: dict[str, Any] = {
+                    "timestamp": now,
+                    "request_id": request_id,
+                    "tool_id": execution.id,
+                    "client_id": client_id,
+                    "session_id": execution.session_id,
+                    "plan": plan,
+                    "partial": partial,
+                    "deadline": later(now, seconds),
+                    "keep_off": keep_off,
+                }
+                request = (
+                    UndoRequested(**event) if together is None else SessionUndoRequested(**event, tool_ids=together)
                 )
+                ledger.event(request, target=client_id, ref=execution.id)
                 if plan is not None:
+                    calls: dict[str, Any] = (
+                        {} if together is None else {"session": execution.session_id, "calls": len(together)}
+                    )
                     ledger.audit(
                         "undo_requested",
                         actor,
@@ -113,6 +118,7 @@ class Undos:
                         client_id=client_id,
                         plan=plan,
                         partial=partial,
+                        **calls,
                     )
 
         await self._database.write(work)
@@ -142,22 +148,26 @@ class Undos:
             if "undone" in known:
                 return False
             with Ledger(transaction, execution.project_id) as ledger:
-                ledger.event(
-                    ToolUndone(
-                        timestamp=transaction.now,
-                        tool_id=execution.id,
-                        undo_id=undo_id,
-                        files=files,
-                        undone_by=actor,
-                        session_id=execution.session_id,
-                    )
-                )
-                ledger.audit(
-                    "undone", actor, execution_id=execution.id, request_id=request_id, undo_id=undo_id, files=files
-                )
+                _record(ledger, execution, request_id, actor, undo_id, files)
             return True
 
         return await self._database.write(work)
+
+    async def record_together(
+        self, execution: ExecutionRow, request_id: str, *, actor: str, undone: list[tuple[ExecutionRow, str, int]]
+    ) -> None:
+        """Record the calls of a conversation that the client undid, each with its undo's id and number of files, and
+        its event. `execution`: the one that was asked about."""
+
+        def work(transaction: Transaction) -> None:
+            if "undo_requested" not in _links(transaction, execution, request_id):
+                raise NotFound("Nobody asked for this undo.", hint="Report with the `request_id` of the request.")
+            with Ledger(transaction, execution.project_id) as ledger:
+                for call, undo_id, files in undone:
+                    if "undone" not in _links(transaction, call, request_id):
+                        _record(ledger, call, request_id, actor, undo_id, files)
+
+        await self._database.write(work)
 
     async def has_begun(self, execution: ExecutionRow, request_id: str, *, seconds: float) -> None:
         """Note that the client has begun; if it does not report within these seconds, it counts as lost."""
@@ -216,6 +226,22 @@ class Undos:
             return left
 
         return await self._database.write(work, relaxed=True)
+
+
+def _record(
+    ledger: Ledger, execution: ExecutionRow, request_id: str, actor: str, undo_id: str | None, files: int
+) -> None:
+    ledger.event(
+        ToolUndone(
+            timestamp=ledger.now,
+            tool_id=execution.id,
+            undo_id=undo_id,
+            files=files,
+            undone_by=actor,
+            session_id=execution.session_id,
+        )
+    )
+    ledger.audit("undone", actor, execution_id=execution.id, request_id=request_id, undo_id=undo_id, files=files)
 
 
 def _pending(transaction: Transaction, execution: ExecutionRow) -> Pending:

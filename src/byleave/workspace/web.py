@@ -12,21 +12,19 @@ fetched.
 import ipaddress
 import json
 import re
-import socket
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver
 from yarl import URL
 
+from byleave.addresses import CheckedResolver, is_localhost, is_never_asked, read_address
 from byleave.gate import safe_text
-from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
+from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.protocol.wire import JsonObject
 from byleave.settings import ClientSettings
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _SECONDS = 15
 _MAX_BYTES = 2 * 1024 * 1024
@@ -35,32 +33,6 @@ _MAX_HEADER_BYTES = 8190
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
 # Every spelling that the system reads as an address: 127.1, 0x7f.1, 2130706433, 127.0.0.1.
 _NUMBER_LAST = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
-
-_NEVER = tuple(
-    ipaddress.ip_network(network)
-    for network in (
-        "169.254.0.0/16",
-        "fe80::/10",
-        # Cloud credential services outside the link-local range.
-        "100.100.100.200/32",
-        "168.63.129.16/32",
-        "192.0.0.192/32",
-        "fd00:42::42/128",
-        "fd00:ec2::/32",
-        "fd20:ce::254/128",
-    )
-)
-# Not public, though some Python versions' `is_global` says otherwise.
-_NOT_PUBLIC = tuple(ipaddress.ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20"))
-_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Prefixes before an IPv4 address in the last 32 bits: compatible, mapped, translated, NAT64.
-_CARRIERS = (
-    ipaddress.IPv6Network("::/96"),
-    ipaddress.IPv6Network("::ffff:0:0/96"),
-    ipaddress.IPv6Network("::ffff:0:0:0/96"),
-    _NAT64,
-)
 _PRIVATE_HINT = (
     "If it is your own SearXNG on a private network, set BYLEAVE_SEARCH_ALLOW_PRIVATE=true, or write its address in "
     "place of its name."
@@ -112,7 +84,9 @@ class BoundedWeb:
         return cast(JsonObject, answer)
 
     def _open(self) -> aiohttp.ClientSession:
-        resolver = CheckedResolver(self._resolver or aiohttp.ThreadedResolver(), allow_private=self._allow_private)
+        resolver = CheckedResolver(
+            self._resolver, allow_private=self._allow_private, trust_localhost=True, private_hint=_PRIVATE_HINT
+        )
         return aiohttp.ClientSession(
             # No DNS cache: it would outlive the check.
             connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False),
@@ -129,36 +103,6 @@ class BoundedWeb:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-
-class CheckedResolver(AbstractResolver):
-    """Resolves names, and fails if any address of a name may not be contacted."""
-
-    def __init__(self, inner: AbstractResolver, *, allow_private: bool) -> None:
-        self._inner = inner
-        self._allow_private = allow_private
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        if _is_localhost(host):
-            return _loopback(host, port)
-        found = await self._inner.resolve(host, port, family)
-        for each in found:
-            if (refusal := self._refusal(host, each["host"])) is not None:
-                raise refusal
-        return found
-
-    def _refusal(self, host: str, found: str) -> ByleaveError | None:
-        address = _address(found.partition("%")[0])
-        if address is None or is_never_asked(address):
-            return RefusedError(f"{host!r} leads to {found}, which is never asked.", hint="Check who answers for it.")
-        if self._allow_private or is_public(address):
-            return None
-        return RefusedError(f"{host!r} leads to {found}, which is not a public address.", hint=_PRIVATE_HINT)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 def checked_url(name: str, setting: str, text: str, *, keyed: bool = False) -> URL:
@@ -193,7 +137,7 @@ def _wrong_form(text: str, url: URL) -> str | None:
 
 def _wrong_host(text: str, url: URL) -> str | None:
     host = url.raw_host or ""
-    address = _address(host)
+    address = read_address(host)
     if address is not None:
         return f"is {address}, which is never asked" if is_never_asked(address) else None
     if ":" in host or _NUMBER_LAST.fullmatch(host):
@@ -202,60 +146,12 @@ def _wrong_host(text: str, url: URL) -> str | None:
     return None if _NAME.fullmatch(host) and "[" not in text else f"names a host, {host!r}, that is no name"
 
 
-def is_never_asked(address: Address) -> bool:
-    """True for link-local addresses and cloud credential services, also embedded in an IPv6 address."""
-    return any(each in network for each in (address, *_carried(address)) for network in _NEVER)
-
-
-def is_public(address: Address) -> bool:
-    """True for an address of the public internet. Tunnels are not: their ends are unknown."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None or address in _NAT64:
-            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if address not in _PUBLIC_V6 or address.sixtofour is not None or address.teredo is not None:
-            return False
-    if address.is_multicast or any(address in network for network in _NOT_PUBLIC):
-        return False
-    return address.is_global
-
-
-def _carried(address: Address) -> list[Address]:
-    """The IPv4 addresses embedded in an IPv6 address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    found: list[Address | None] = [address.sixtofour, *(address.teredo or ())]
-    if any(address in prefix for prefix in _CARRIERS):
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [each for each in found if each is not None]
-
-
-def _address(text: str) -> Address | None:
-    """Parse an address in its usual form; None for anything else, also for one with a zone."""
-    try:
-        return None if "%" in text else ipaddress.ip_address(text)
-    except ValueError:
-        return None
-
-
-def _is_localhost(host: str) -> bool:
-    return host.lower() in ("localhost", "localhost.")
-
-
 def _is_loopback(url: URL) -> bool:
     host = url.raw_host or ""
-    address = _address(host)
+    address = read_address(host)
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or address
-    return _is_localhost(host) if address is None else address.is_loopback
-
-
-def _loopback(host: str, port: int) -> list[ResolveResult]:
-    """Resolve `localhost` to loopback without a lookup."""
-    numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return [
-        ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=numeric)
-        for address, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
-    ]
+    return is_localhost(host) if address is None else address.is_loopback
 
 
 def _refused(name: str, status: int) -> ToolFailure:

@@ -585,6 +585,7 @@ def test_widest_says_what_could_happen_at_most() -> None:
     assert "shown" in widest_of(writes("src/a.py"))
     assert "ends with .md is made" in widest_of(writes("src/*.md"))
     assert "ends with .md .txt is made" in widest_of(writes("src/*.md", "*.txt"))
+    assert "ends with .tsx is made" in widest_of(writes("src/*.TSX"))
     assert " .md .py " in widest_of(writes("src/*.md", "docs/"))
     many = {f"{name}.py": SEEN for name in "abcde"}
     assert "2 more" in widest_of(command("python x", exact=True, files=many))
@@ -613,6 +614,8 @@ def test_words_of_a_rule_cannot_move_the_cursor_or_hide() -> None:
             ("src/a.toml", "toml"),
             ("src/a.yml", "yml"),
         ),
+        *(("src/a.mdx", "mdx"), ("src/n.ipynb", "ipynb"), ("src/a.pyx", "pyx"), ("src/k.cu", "cu"), ("src/a.sv", "sv")),
+        *(("src/a.razor", "razor"), ("src/a.glsl", "glsl"), ("src/m_de.properties", "properties"), ("src/a.s", "s")),
     ],
 )
 def test_source_code_is_covered_by_a_rule_that_names_its_kind(path: str, named: str) -> None:

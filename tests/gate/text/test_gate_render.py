@@ -189,7 +189,7 @@ def test_content_that_gets_short_by_masking_is_shown_whole() -> None:
 
 
 def test_parameters_that_cannot_be_masked_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("byleave.gate.text.render.mask_value", lambda *_: "[masked:withheld]")
+    monkeypatch.setattr("byleave.gate.text.secrets.mask_value", lambda *_: "[masked:withheld]")
     assert shown_params("read_file", {"path": "a"}) == {"withheld": "[masked:withheld]"}
 
 
@@ -216,6 +216,10 @@ ACTS = [
     ("run.py", "get('https://u:a1@MARK.example#@github.com/x')"),
     ("run.py", "get('postgres://db.example:5432/MARK@github.com/x')"),
     ("conf", "[alias]\n\ttoken = !MARK1-x\n"),
+    # An option of whatever program gets the value, and another value of a YAML file.
+    (".env", "SSH_PASSWORD=-oProxyCommand=MARK1\n"),
+    ("secrets.yml", "password: --exec=MARK1x\n"),
+    ("secrets.yml", "password: *MARK1x9y8\n"),
 ]
 
 

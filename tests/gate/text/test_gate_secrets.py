@@ -111,6 +111,14 @@ ORDINARY = {
     "import": "from tokens import Token, secret_name",
     "pass of a test": 'pass: "all", pass: "failed"\npass: 98.5%\npw = width\n--- PASS: all (0.1s)\npw=pw, psk: string',
     "path": "SECRET_FILE=/run/secrets/x1",
+    "typed names": 'def f(password: str, other: str = "a1b2c3d4e5"): ...',
+    "typed default": 'password: str = "" # hunter2x',
+    "typed call": "const token: string = read('abc123def')",
+    "fallback": "const token = options.token || readToken('abc12345')",
+    "sql column": "password varchar(255) NOT NULL, 'x1y2z3a4'",
+    "prose of sql": "the library identified by 'name' was identified by Ann in 'part1x'",
+    "prose of passwords": "the password 'must not be empty', a password \"is needed\"",
+    "end of a key": 'if line == "-----END PRIVATE KEY-----":',
 }
 
 
@@ -137,6 +145,11 @@ def test_secret_is_masked_and_masking_again_changes_nothing(text: str) -> None:
         ),
         *("[sendemail]\n\tsmtpuser = me\n\tsmtppass = {}\n", "sendemail.smtppass={}", "keypass = {}\n"),
         *('[imap "x"]\n\tuser = me\n\tpass = {}\n', "imap.pass={}"),
+        *('db_password: str = "{}"', "let password: string = '{}';", 'password?: "{}"', 'var apiKey string = "{}"'),
+        *("secret: Optional[str] = '{}'", 'const SECRET: &str = "{}";', 'char password[] = "{}";'),
+        *("process.env.DB_PASSWORD || '{}'", "config.secret ?? '{}'", 'token: SecretStr | None = "{}"'),
+        *("ALTER ROLE x WITH PASSWORD '{}';", "create user 'x'@'%' identified by '{}'", "ENV DB_PASSWORD {}"),
+        *("sql.Open('mysql', 'root:{}@tcp(127.0.0.1:3306)/db')", "storePassword '{}'", 'keyPassword "{}"'),
     ],
 )
 def test_the_value_itself_is_gone(form: str, value: str) -> None:
@@ -333,6 +346,23 @@ def test_secret_that_other_lines_tell_is_masked_however_lines_are_decorated(form
     assert mask_text(masked) == masked
 
 
+@pytest.mark.parametrize("form", ["{line}", "{at:6}\t{line}", "notes.md-{at}-{line}", "+{line}", "    {line}"])
+def test_the_rest_of_a_key_whose_first_line_was_cut_off_is_masked(form: str) -> None:
+    lines = [*(f"{LONG * 4}",) * 5, "c2hvcnQ=", "-----END RSA PRIVATE KEY-----", "after"]
+    text = "\n".join(["before " + LONG, "", *(form.format(line=line, at=at) for at, line in enumerate(lines, 1))])
+    masked = mask_text(text)
+    assert masked.count(LONG) == 1, "only the word before"
+    assert "c2hvcnQ=" not in masked
+    assert masked.count("\n") == text.count("\n")
+    assert "-----END RSA PRIVATE KEY-----" in masked
+    assert mask_text(masked) == masked
+
+
+def test_code_before_the_last_line_of_a_key_stays() -> None:
+    code = 'body = "abc" + encodeBase64(pemBody)\nreturn f"{body}\\n-----END PRIVATE KEY-----"\n'
+    assert mask_text(code) == code
+
+
 def test_code_behind_the_first_line_of_a_key_stays() -> None:
     code = """if "-----BEGIN PRIVATE KEY-----" in text:
     return self.load_private_key_from_pem_file(createPrivateKey(text), "src/byleave/gate/text")
@@ -387,6 +417,10 @@ HOSTILE = {
     "keys": "key",
     "key headers": "-----BEGIN PRIVATE KEY-----\n",
     "key bodies": "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n",
+    "key ends": "A" * 64 + "\n-----END PRIVATE KEY-----\n",
+    "lines before one end": "A" * 64 + "\nPRIVATE KEY-----\n",
+    "types": "password: a[a, ",
+    "users": "user identified by ",
     "urls": "://a:",
     "assignments": "token=",
     "one letter": "a",

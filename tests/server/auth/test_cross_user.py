@@ -10,18 +10,24 @@ from byleave.server.dependencies import Allow, Anyone, StrictRoute
 from byleave.settings import ServerSettings
 from harness.http_server import Answer, Server, User
 from harness.json_values import JsonObject
+from harness.push_service import PushService
 
 BEHIND_A_TOKEN = ("/my", "/mcp")
 ROUTES = [*create_app(ServerSettings()).routes]
 PRIVATE = [route for route in ROUTES if isinstance(route, StrictRoute) and route.path.startswith(BEHIND_A_TOKEN)]
 DESCRIBED: JsonObject = openapi_document()["paths"]
-WITHOUT_IDS = ("/my/projects", "/my/me", "/my/signin", "/mcp")
+WITHOUT_IDS = (
+    *("/my/projects", "/my/me", "/my/signin", "/my/signin/phone", "/mcp"),
+    *("/my/notices", "/my/notices/devices", "/my/notices/test"),
+)
+SUBSCRIPTION: JsonObject = PushService("https://push.example.com").subscription()
 BODIES: JsonObject = {
     "ProjectBody": {"name": "x"},
     "MessageBody": {"content": "hello"},
     "ApproveBody": {"decision": "approved"},
     "RejectBody": {},
     "ConfirmBody": {"decision": "approved"},
+    "EditBody": {"digest": "0" * 64, "content": "x"},
     "ResultReport": {"status": "completed", "result": {}},
     "OutputChunk": {"stream": "stdout", "text": "x", "sequence": 0},
     "QueueReport": {"tool_ids": ["exec_1"]},
@@ -29,9 +35,12 @@ BODIES: JsonObject = {
     "Inspection": {"files": []},
     "UndoBody": {"plan": "0" * 64},
     "UndoReport": {"request_id": "undoreq_1"},
+    "SessionTitle": {"title": "x"},
+    "SessionUndoReport": {"request_id": "undoreq_1", "tool_id": "exec_1"},
     "GrantPreviewBody": {"rule": {"tool": "write_file", "paths": ["src/**"]}},
     "PolicyDeclaration": {"client_id": "c1", "layers": []},
     "CheckBody": {"tool_name": "read_file", "tool_params": {"path": "a"}},
+    "PushDeviceBody": SUBSCRIPTION,
     "ExecuteRequest": {"tool_name": "read_file", "tool_params": {"path": "a"}},
 }
 
@@ -100,6 +109,7 @@ async def _things_of(alice: User) -> dict[str, str]:
         "run_id": accepted.json["run_id"],
         "tool_id": tool_id,
         "approval_id": approval_id,
+        "device_id": (await alice.post("/my/notices/devices", SUBSCRIPTION)).json["id"],
     }
 
 
@@ -111,11 +121,15 @@ async def _try(user: User, route: StrictRoute, things: dict[str, str]) -> Answer
     path = route.path.format(**things)
     if _method(route) == "GET":
         query = f"?session_id={things['session_id']}" if route.path.endswith(("/messages", "/runs")) else ""
+        if route.path.endswith("/search"):
+            query = "?query=x"
         if route.path in ("/my/tools/history", "/my/approvals", "/my/grants"):
             query = f"?project_id={things['project_id']}"
         return await user.get(path + query)
     name = _body(route)
     body = dict(BODIES[name]) if name else None
+    if name == "SessionUndoReport":
+        body = {**BODIES["SessionUndoReport"], "tool_id": things["tool_id"]}
     if name == "ExecuteRequest":
         body = {**BODIES["ExecuteRequest"], "project_id": things["project_id"]}
     needs_client = route.path.endswith(("/queued", "/undo-report"))
@@ -141,7 +155,7 @@ async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(s
             foreign_text = foreign.text.replace(value, f"<{name}>")
             assert foreign_text.replace(value, "") == foreign_text
         assert _plain(foreign.text) == _plain(none.text), _name(route)
-        if re.search(r"\{(tool_id|approval_id|run_id|grant_id)\}", route.path):
+        if re.search(r"\{(tool_id|approval_id|run_id|grant_id|session_id|device_id)\}", route.path):
             assert (await _try(bob, route, mixed)).status == 404, _name(route)
         tried += 1
     assert tried == len([route for route in PRIVATE if route.path not in WITHOUT_IDS]) > 20
@@ -152,7 +166,7 @@ async def test_another_users_ids_are_404_on_every_route_just_like_unknown_ones(s
 
 def _plain(text: str) -> str:
     """An answer without the id that was asked for."""
-    return re.sub(r"(proj|sess|run|exec|appr|grant)_[0-9a-f]+", "ID", text)
+    return re.sub(r"(proj|sess|run|exec|appr|grant|device)_[0-9a-f]+", "ID", text)
 
 
 @pytest.mark.promise("R-user")
@@ -185,7 +199,7 @@ async def test_what_is_a_persons_is_closed_to_every_token_that_carries_agent(ser
     for route in closed:
         assert (await _try(agent, route, things)).status == 403, _name(route)
         if not route.path.endswith("/stream"):  # to a person it has no end
-            assert (await _try(server.user(), route, things)).status in (200, 202, 404, 409, 503), _name(route)
+            assert (await _try(server.user(), route, things)).status in (200, 202, 404, 409, 429, 503), _name(route)
 
 
 async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_are_known(server: Server) -> None:
@@ -211,4 +225,4 @@ async def test_wrong_method_is_405_and_unknown_paths_are_404_only_for_those_who_
 
 
 def _any_ids() -> dict[str, str]:
-    return dict.fromkeys(("project_id", "tool_id", "approval_id", "run_id", "session_id", "grant_id"), "x")
+    return dict.fromkeys(("project_id", "tool_id", "approval_id", "run_id", "session_id", "grant_id", "device_id"), "x")

@@ -132,6 +132,7 @@ async def test_agents_token_never_decides_whatever_else_it_carries(server: Serve
         (f"/my/projects/{project}/approvals/{approval_id}/approve", {}),
         (f"/my/projects/{project}/approvals/{approval_id}/reject", {}),
         (f"/my/approvals/{approval_id}/confirm", {"decision": "approved"}),
+        (f"/my/projects/{project}/approvals/{approval_id}/edit", {"digest": "a" * 64, "content": "mine"}),
     ):
         answer = await agent.post(path, body)
         assert answer.status == 403
@@ -156,7 +157,7 @@ async def test_no_agent_reads_what_its_write_would_replace(server: Server) -> No
     call = (await calling).json
     for scopes in ((Scope.AGENT,), (Scope.AGENT, Scope.CHAT), (Scope.AGENT, Scope.CHAT, Scope.APPROVE)):
         agent = server.user("alice", scopes, agent="writer")
-        for eyes_only in ("change", "whole", "whole?reveal=true"):
+        for eyes_only in ("change", "whole", "whole?reveal=true", "editable", "editable?reveal=true"):
             assert (await agent.get(f"/my/approvals/{call['approval_id']}/{eyes_only}")).status == 403, scopes
         [waiting] = (await agent.get("/my/approvals")).json["approvals"]
         url = f"{agent.url}/my/tools/{call['tool_id']}/stream"
@@ -195,3 +196,76 @@ async def test_what_is_masked_in_a_file_that_runs_is_revealed_to_a_person_and_to
     history = (await alice.get("/my/tools/history")).json
     seen_by_agents = [(await writer.get(path)).json for path in ("/my/approvals", f"/my/tools/{call['tool_id']}")]
     assert secret not in str([event, history, *seen_by_agents, (await alice.get("/my/approvals")).json])
+
+
+@pytest.mark.promise("A4", "R8")
+async def test_a_person_edits_what_waits_and_the_agent_learns_what_was_changed(server: Server) -> None:
+    alice = server.user()
+    project = await alice.project()
+    writer = server.user("alice", (Scope.AGENT,), agent="writer")
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    call = (await writer.execute(project, "write_file", {"path": "a.py", "content": "x = 1\n"})).json
+    editable = (await alice.get(f"/my/approvals/{call['approval_id']}/editable")).json
+    assert (editable["content"], editable["masked"], editable["line"]) == ("x = 1\n", False, None)
+    path = f"/my/projects/{project}/approvals/{call['approval_id']}/edit"
+    body = {"digest": editable["digest"], "content": f"token = '{secret}'\n"}
+    async with alice.machine(project) as signals:
+        edited = await alice.post(path, body)
+        assert edited.status == 200, edited.json
+        assert edited.json["approval_id"] != call["approval_id"]
+        again = await alice.post(path, body)
+        assert (again.status, again.json["state"]) == (409, "cancelled")
+        assert "another question asks about it" in again.json["detail"]
+        [waits] = (await writer.get("/my/approvals")).json["approvals"]
+        assert (waits["id"], waits["edit"]["edited_by"]) == (edited.json["approval_id"], "person:alice")
+        assert waits["edit"]["asked"]["content"] == "x = 1\n"
+        assert secret not in str(waits)
+        answer = await alice.post(
+            f"/my/approvals/{waits['id']}/confirm", {"decision": "approved", "digest": waits["digest"]}
+        )
+        assert answer.status == 200, answer.json
+        ended = (await writer.get(f"/my/tools/{call['tool_id']}?wait=10")).json
+    assert signals[0]["tool_params"]["content"] == f"token = '{secret}'\n"
+    assert (ended["status"], ended["edit"]["asked"]["content"]) == ("completed", "x = 1\n")
+    assert secret not in str(ended)
+
+
+@pytest.mark.promise("A4")
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ({"content": "x"}, 400, "digest"),
+        ({"digest": "d" * 64, "content": "y"}, 409, "other parameters"),
+        ({"line": "ls"}, 400, "no part of write_file"),
+        ({"path": "b.py"}, 400, "path"),
+        ({"tool_name": "execute_command"}, 400, "tool_name"),
+        ({"content": "x" * 262_145}, 400, "content"),
+        ({}, 400, "Nothing was changed"),
+    ],
+)
+async def test_an_edit_that_may_not_be_changes_nothing(
+    server: Server, body: dict[str, str], status: int, told: str
+) -> None:
+    alice = server.user()
+    project = await alice.project()
+    call = (await alice.execute(project, "write_file", {"path": "a.py", "content": "x = 1\n"})).json
+    [waits] = (await alice.get("/my/approvals")).json["approvals"]
+    sent = {"digest": waits["digest"], **body} if body != {"content": "x"} else body
+    answer = await alice.post(f"/my/projects/{project}/approvals/{waits['id']}/edit", sent)
+    assert answer.status == status, answer.json
+    assert told in str(answer.json)
+    assert [one["id"] for one in (await alice.get("/my/approvals")).json["approvals"]] == [call["approval_id"]]
+
+
+@pytest.mark.promise("A4", "S")
+async def test_nobody_edits_what_waits_for_somebody_else(server: Server) -> None:
+    alice, bob = server.user(), server.user("bob")
+    project = await alice.project()
+    tool_id, approval_id = await alice.question(project)
+    [waits] = (await alice.get("/my/approvals")).json["approvals"]
+    body = {"digest": waits["digest"], "line": "ls"}
+    assert (await bob.post(f"/my/projects/{project}/approvals/{approval_id}/edit", body)).status == 404
+    other = await bob.project()
+    assert (await bob.post(f"/my/projects/{other}/approvals/{approval_id}/edit", body)).status == 404
+    assert (await bob.get(f"/my/approvals/{approval_id}/editable")).status == 404
+    assert (await alice.get(f"/my/tools/{tool_id}")).json["status"] == "awaiting_approval"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jwt
 import pytest
+import segno
 
 from byleave.protocol.states import Scope
 from byleave.server import issue_token, server_secret
@@ -65,7 +66,14 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, start_server: StartServer) -> None:
-    files = {"embed.js": "x", "a.mjs": "x", "style-Cw1fNA0s.css": "x", "i.svg": "<svg/>", "app.webmanifest": "{}"}
+    files = {
+        "embed.js": "x",
+        "sw.js": "x",
+        "a.mjs": "x",
+        "style-Cw1fNA0s.css": "x",
+        "i.svg": "<svg/>",
+        "app.webmanifest": "{}",
+    }
     _build(page, **files)
     (page / "secret.js").symlink_to("/etc/hostname")
     (page / "deeper").mkdir()
@@ -93,6 +101,9 @@ async def test_page_and_its_files_are_served_with_a_strict_policy(page: Path, st
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers.getall("Cross-Origin-Resource-Policy") == ["same-origin"]
         assert "Access-Control-Allow-Origin" not in answer.headers
+    # It alone may look after the whole page, which is not below its own path.
+    assert (await alice.get("/page/sw.js")).headers["Service-Worker-Allowed"] == "/"
+    assert "Service-Worker-Allowed" not in (await alice.get("/page/embed.js")).headers
     for path in ("../app.py", "..%2fapp.py", "", "none.js", "%00", "index.html", "secret.js", "deeper/x.js", "deeper"):
         assert (await alice.get(f"/page/{path}")).status == 404, path
 
@@ -440,3 +451,73 @@ async def test_page_of_one_user_shows_nothing_of_another(server: Server) -> None
     await server.user("bob").project("secret plans")
     visitor, cookie = await _signed_in(server)
     assert "secret plans" not in (await visitor.get("/my/projects", headers=cookie)).text
+
+
+async def test_browser_stays_signed_in_as_long_as_the_operator_says(start_server: StartServer) -> None:
+    for hours, seconds in ((12, 43_200), (720, 2_592_000), (0.001, 3)):
+        server = await start_server(sign_in_hours=hours)
+        answer = await server.bearer("").get(
+            f"/signin?code={await server.parts.sign_in.new_code('alice')}", headers={"Authorization": ""}
+        )
+        assert int(page_cookie(answer.headers["Set-Cookie"])["max-age"]) == seconds
+        server.listening.stop()
+        await server.task
+
+
+# Links for a phone
+
+
+def _matrix(text: str) -> list[str]:
+    return ["".join(map(str, row)) for row in segno.make_qr(text, error="l").matrix]
+
+
+async def test_link_for_a_phone_has_the_public_address_and_its_code_signs_in_there_once(
+    start_server: StartServer,
+) -> None:
+    server = await start_server(public_url="https://Phone.Example.com/")
+    alice = server.user("alice")
+    made = await alice.post("/my/signin/phone")
+    assert (made.status, made.headers["Cache-Control"]) == (200, "no-store")
+    url: str = made.json["url"]
+    assert url.startswith("https://phone.example.com/signin?code=")
+    assert made.json["qr"] == _matrix(url)
+    visitor = server.bearer("")
+    there = {**HTML, "Host": "phone.example.com", "Sec-Fetch-Site": "none"}
+    path = url.removeprefix("https://phone.example.com")
+    opened = await visitor.get(path, headers=there)
+    assert opened.status == 200
+    assert page_cookie(opened.headers["Set-Cookie"])["secure"], "its public address is https, whatever came to us"
+    assert (await visitor.get(path, headers=there)).status == 401
+
+
+async def test_link_for_a_phone_leads_to_where_the_asker_reached_the_server(start_server: StartServer) -> None:
+    server = await start_server(allowed_hosts=("box.local", "127.0.0.1"))
+    alice, host = server.user("alice"), {"Host": "box.local:8477"}
+    assert (await alice.post("/my/signin/phone", headers=host)).json["url"].startswith("http://box.local:8477/signin?")
+    # The page's own address tells that a proxy in front of us speaks https; another page's does not count.
+    for origin, base in (
+        ("https://box.local:8477", "https://box.local:8477"),
+        ("https://evil.test", "http://box.local:8477"),
+    ):
+        made = await alice.post("/my/signin/phone", headers={**host, "Origin": origin})
+        assert made.json["url"].startswith(f"{base}/signin?code=")
+
+
+async def test_server_that_only_its_own_machine_reaches_makes_no_link_for_a_phone(start_server: StartServer) -> None:
+    server = await start_server()
+    alice = server.user("alice")
+    for _ in range(2 * MOST_ASKED):
+        assert (await alice.post("/my/signin/phone")).status == 409
+    refused = await alice.post("/my/signin/phone")
+    assert "only its own machine" in refused.json["detail"]
+    assert "BYLEAVE_PUBLIC_URL" in refused.json["hint"]
+    assert (await alice.post("/my/signin")).status == 200, "none was made, and so none counted"
+
+
+@pytest.mark.parametrize("scopes", [(Scope.CHAT,), (Scope.APPROVE,), (Scope.EXECUTE,), (Scope.AGENT,)])
+async def test_link_for_a_phone_needs_both_scopes_of_a_person(
+    scopes: tuple[Scope, ...], start_server: StartServer
+) -> None:
+    server = await start_server(public_url="https://phone.example.com")
+    token = issue_token(server.settings, "alice", scopes, 60)
+    assert (await server.bearer(token).post("/my/signin/phone")).status == 403

@@ -85,6 +85,17 @@ async def test_of_optional_packages_only_those_of_programs_are_there(
     assert (await _python(workspace, script)).stdout == "[]\n"
 
 
+async def test_of_the_machines_users_and_hosts_only_its_own_are_named(workspace: Workspace, place: Place) -> None:
+    script = "import grp, os, pwd, socket; print(sorted({user.pw_uid for user in pwd.getpwall()}))"
+    script += "; print({group.gr_gid for group in grp.getgrall() if group.gr_mem}, pwd.getpwuid(os.getuid()).pw_uid)"
+    script += "; print({line.split()[0] for line in open('/etc/hosts')}, socket.gethostbyname('localhost'))"
+    users, members, hosts = (await _python(workspace, script)).stdout.splitlines()
+    needed = {0, 65534, os.geteuid(), place.root.stat().st_uid}
+    assert set(json.loads(users)) <= needed
+    assert members == f"set() {os.geteuid()}"
+    assert hosts in ("{'127.0.0.1', '::1'} 127.0.0.1", "{'::1', '127.0.0.1'} 127.0.0.1")
+
+
 @pytest.mark.parametrize("backend", [BubblewrapSandbox, LandlockSandbox])
 async def test_only_what_a_toolchain_needs_is_readable(
     place: Place, monkeypatch: pytest.MonkeyPatch, backend: Callable[[Path], Sandbox]

@@ -93,13 +93,13 @@ async def test_secrets_that_a_search_leaves_out_are_named_whether_they_match_or_
     searcher: SearchExecutor, place: Place
 ) -> None:
     place.file(".gitignore", ".env\nnode_modules/\n")
-    for name in (".env", "src/secret.yaml", "node_modules/x/secret.yaml", ".aws/credentials", "a.py"):
+    for name in (".env", "src/secret.yaml", "node_modules/x/secret.yaml", ".aws/credentials", "a.py", "SERVER.Pem"):
         place.file(name, "API_HOST=1\n")
     for pattern in ("API_HOST", "nothing like it"):
         result = await searcher.search(SearchFilesParams(pattern=pattern))
         assert [match.path for match in result.matches] == (["a.py"] if pattern == "API_HOST" else [])
         (warning,) = result.warnings
-        assert "'.env', 'src/secret.yaml'. A call that names such a file is asked about." in warning
+        assert "'.env', 'SERVER.Pem', 'src/secret.yaml'. A call that names such a file is asked about." in warning
     assert not (await searcher.search(SearchFilesParams(pattern="API_HOST", glob="*.py"))).warnings
 
 

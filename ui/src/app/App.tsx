@@ -3,13 +3,16 @@
 
 import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useRef, useState } from "react";
 import { headline, headlineText } from "../cards/asked";
+import type { Managed } from "../conversation/ConversationMenu";
 import type { Host } from "../host";
 import { AppHome } from "../parts/home";
+import { keepPush } from "../push";
 import { Chat } from "../state/chat";
 import { useStore } from "../state/store";
 import { Announcer } from "./Announcer";
 import { Boundary, PartFailed } from "./Boundary";
 import { ChatPane } from "./ChatPane";
+import { useLinked } from "./linked";
 import { Notices } from "./Notices";
 import { Rail } from "./Rail";
 import type { Wanted } from "./Review";
@@ -18,6 +21,7 @@ import { useRouting, wantedRoute } from "./routing";
 import { SignedOut } from "./SignedOut";
 import { TopBar } from "./TopBar";
 
+const Manage = lazy(() => import("../conversation/Manage").then(({ Manage }) => ({ default: Manage })));
 const Pages = lazy(() => import("../pages/Pages").then(({ Pages }) => ({ default: Pages })));
 
 export function App({ host, projectId = null }: { host: Host; projectId?: string | null }) {
@@ -27,7 +31,7 @@ export function App({ host, projectId = null }: { host: Host; projectId?: string
     setChat(made);
     const wanted = wantedRoute(host);
     // An address without a place in it, or of a page, opens the newest conversation.
-    void made.start(projectId, wanted?.page === "chat" ? wanted.session : undefined);
+    void made.start(projectId, wanted?.page === "chat" && !wanted.question ? wanted.session : undefined);
     return () => made.close();
   }, [host, projectId]);
   return <AppHome>{chat && <Frame chat={chat} />}</AppHome>;
@@ -38,7 +42,8 @@ function Frame({ chat }: { chat: Chat }) {
   const state = useStore(store, (whole) => whole);
   const moved = useCallback(
     (route: Route) => {
-      if (route.page === "chat" && route.session !== store.get().sessionId) void chat.openSession(route.session);
+      if (route.page !== "chat" || route.question || route.session === store.get().sessionId) return;
+      void chat.openSession(route.session);
     },
     [chat, store],
   );
@@ -51,9 +56,17 @@ function Frame({ chat }: { chat: Chat }) {
 
   // A conversation that the page itself opened, or that a first message began, is put into the address.
   const opened = state.sessionId;
+  const linked = route.page === "chat" ? route.question : undefined;
   useEffect(() => {
-    if (route.page === "chat" && opened !== null && route.session !== opened) amend({ page: "chat", session: opened });
-  }, [route, opened, amend]);
+    if (route.page !== "chat" || linked !== undefined || opened === null || route.session === opened) return;
+    amend({ page: "chat", session: opened });
+  }, [route, linked, opened, amend]);
+
+  // One that was deleted, here or elsewhere, is no place to be.
+  const { gone } = state;
+  useEffect(() => {
+    if (gone !== null && route.page === "chat" && route.session === gone) amend({ page: "chat", session: null });
+  }, [route, gone, amend]);
 
   const { questions } = state;
   useEffect(() => {
@@ -65,6 +78,7 @@ function Frame({ chat }: { chat: Chat }) {
     });
   }, [host, questions]);
 
+  const [managed, setManaged] = useState<Managed | null>(null);
   const [visits, setVisits] = useState(0);
   const leave = (next: Route) => {
     setMenuOpen(false);
@@ -76,6 +90,15 @@ function Frame({ chat }: { chat: Chat }) {
     leave({ page: "chat", session: state.sessionId });
     setWanted(({ count }) => ({ id, count: count + 1 }));
   };
+  useLinked(chat, state, linked, (id) => {
+    amend({ page: "chat", session: opened });
+    if (id !== null) setWanted(({ count }) => ({ id, count: count + 1 }));
+  });
+  const userId = state.me?.user_id;
+  useEffect(() => {
+    // Where it cannot be looked after now, it is at the next start.
+    if (host.kind === "browser" && userId !== undefined) void keepPush(host, chat.api).catch(() => {});
+  }, [host, chat, userId]);
   const show = useRef(showWaiting);
   show.current = showWaiting;
   useEffect(() => {
@@ -118,6 +141,7 @@ function Frame({ chat }: { chat: Chat }) {
           menuOpen={menuOpen}
           toggleMenu={() => setMenuOpen((open) => !open)}
           showWaiting={() => showWaiting(null)}
+          manage={setManaged}
           stop={() => void chat.stop()}
         />
         <Notices notices={state.notices} dismiss={(id) => store.do({ type: "notice-gone", id })} />
@@ -143,13 +167,27 @@ function Frame({ chat }: { chat: Chat }) {
                     </p>
                   }
                 >
-                  <Pages route={route} state={state} api={chat.api} host={host} go={leave} />
+                  <Pages route={route} state={state} api={chat.api} host={host} go={leave} manage={setManaged} />
                 </Suspense>
               </Boundary>
             </div>
           )}
         </main>
       </div>
+      {managed && state.projectId !== null && (
+        <Boundary key={`${managed.what} ${managed.session.session_id}`} instead={() => null}>
+          <Suspense fallback={null}>
+            <Manage
+              managed={managed}
+              chat={chat}
+              state={state}
+              projectId={state.projectId}
+              go={leave}
+              close={() => setManaged(null)}
+            />
+          </Suspense>
+        </Boundary>
+      )}
       <Announcer entries={state.entries} questions={state.questions} loading={state.loading} />
     </div>
   );

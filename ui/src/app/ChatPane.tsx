@@ -8,7 +8,7 @@ import type { Chat } from "../state/chat";
 import type { AppState, Entry, Usage } from "../state/model";
 import { Sentences } from "../text/Sentences";
 import { visible } from "../text/visible";
-import { moment, thousands } from "../text/words";
+import { dollars, moment, thousands } from "../text/words";
 import { Composer } from "./Composer";
 import { Conversation } from "./Conversation";
 import { EntryView } from "./EntryView";
@@ -108,6 +108,7 @@ export function ChatPane({ chat, state, now, active, wanted, visits, showGrants 
               returned={state.returned}
               working={state.runId !== null}
               send={(content) => chat.post(content)}
+              files={(query) => api.files(projectId, query)}
               stop={() => void chat.stop()}
               offered={offered}
               slim={reviewing}
@@ -124,6 +125,15 @@ export function ChatPane({ chat, state, now, active, wanted, visits, showGrants 
                     hint: visible(description),
                   }))}
                   choose={(name) => chat.pickAgent(name)}
+                />
+              )}
+              {agent && (agent.models ?? []).length > 1 && (
+                <Choose
+                  label="Model"
+                  quiet
+                  value={agent.models.find((each) => each === state.model) ?? agent.models[0] ?? ""}
+                  choices={agent.models.map((name) => ({ value: name, text: visible(name) }))}
+                  choose={(name) => chat.pickModel(name)}
                 />
               )}
               {agent && mode && (
@@ -245,11 +255,12 @@ function Intro({ offer }: { offer: (text: string) => void }) {
 }
 
 function Used({ usage }: { usage: Usage }) {
-  const { requests, inputTokens, outputTokens } = usage;
+  const { requests, inputTokens, outputTokens, cost } = usage;
   return (
     <span className="app-usage app-muted" title="What the last run used of its model">
       {thousands(inputTokens)} tokens in, {thousands(outputTokens)} out, {requests}{" "}
       {requests === 1 ? "answer" : "answers"}
+      {cost !== null && `, ${dollars(cost)}`}
     </span>
   );
 }

@@ -1,6 +1,7 @@
 // Where the person writes. A draft is kept for each session; what could not be sent comes back with the reason. Enter
 // sends, Shift+Enter begins a line, and keys of an input method never send.
 
+import type { FileOffers } from "@protocol";
 import { SendHorizontal, Square, X } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { Problem, passing } from "../api";
@@ -8,6 +9,7 @@ import type { Host } from "../host";
 import { draftKey, withReturned } from "../state/drafts";
 import type { Returned } from "../state/model";
 import { Sentences } from "../text/Sentences";
+import { MentionList, useMentions } from "./Mentions";
 
 interface Props {
   host: Host;
@@ -22,6 +24,8 @@ interface Props {
   working: boolean;
   send: (content: string) => Promise<void>;
   stop: () => void;
+  /** Files of the workspace that a message could name. */
+  files?: (query: string) => Promise<FileOffers>;
   /** What stands below the field: agent, mode, usage. */
   children?: ReactNode;
   /** Put into the field, as when an example was chosen; counts up so that the same one can be chosen twice. */
@@ -51,6 +55,7 @@ export function Composer(props: Props) {
   const example = useRef<string | null>(null);
   const taken = useRef<Returned | null>(null);
   const errorId = useId();
+  const mentions = useMentions(field, (next) => writes.current(next), props.files);
 
   const put = (next: string) => {
     own.current = next;
@@ -126,6 +131,7 @@ export function Composer(props: Props) {
   };
 
   const pressed = (event: KeyboardEvent) => {
+    if (mentions.pressed(event)) return;
     // 229: browsers that end a composition with the key that sends.
     const composing = event.nativeEvent.isComposing || event.keyCode === 229;
     if (event.key !== "Enter" || event.shiftKey || composing) return;
@@ -158,6 +164,7 @@ export function Composer(props: Props) {
           </button>
         </div>
       )}
+      {mentions.list && <MentionList {...mentions.list} />}
       <div className="app-composer-field">
         {lead}
         <textarea
@@ -170,7 +177,13 @@ export function Composer(props: Props) {
           disabled={!ready}
           aria-describedby={error ? errorId : undefined}
           placeholder="Message the agent"
-          onChange={(event) => write(event.target.value)}
+          {...mentions.field}
+          onChange={(event) => {
+            write(event.target.value);
+            mentions.moved();
+          }}
+          onSelect={mentions.moved}
+          onBlur={mentions.close}
           onKeyDown={pressed}
         />
         <div className="app-composer-buttons">
@@ -193,7 +206,9 @@ export function Composer(props: Props) {
       {!slim && (
         <div className="app-composer-foot">
           {children}
-          <span className="app-composer-keys app-muted">Enter to send · Shift+Enter for a new line</span>
+          <span className="app-composer-keys app-muted">
+            Enter to send · Shift+Enter for a new line{props.files && " · @ to name a file"}
+          </span>
         </div>
       )}
     </form>

@@ -13,6 +13,7 @@ import {
   ScrollText,
   Settings as SettingsIcon,
   ShieldCheck,
+  Smartphone,
 } from "lucide-react";
 import { type MouseEvent, type ReactNode, useState } from "react";
 import type { Api } from "../api";
@@ -20,6 +21,7 @@ import type { Host } from "../host";
 import { Choose } from "../parts/Choose";
 import type { AppState } from "../state/model";
 import { visible } from "../text/visible";
+import { Phone } from "./Phone";
 import { type PageName, type Route, routeHash } from "./route";
 import { hasSettings, Settings } from "./Settings";
 
@@ -51,6 +53,7 @@ export function routeOf(page: Exclude<PageName, "chat">): Route {
 export function Rail({ state, route, api, host, now, go, openProject, signOut }: Props) {
   const { projects, projectId, sessionId } = state;
   const [settings, setSettings] = useState(false);
+  const [phone, setPhone] = useState(false);
   const active = state.grants.filter((grant) => grant.status === "active" && Date.parse(grant.expires_at) > now).length;
   return (
     <div className="app-rail">
@@ -85,6 +88,12 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut }:
       </nav>
       <Recent state={state} current={route.page === "chat" ? sessionId : null} go={go} />
       <div className="app-rail-foot">
+        {host.kind === "browser" && (
+          <button type="button" className="app-plain" onClick={() => setPhone(true)}>
+            <Smartphone size={15} aria-hidden="true" />
+            Use your phone
+          </button>
+        )}
         {hasSettings(host) && (
           <button type="button" className="app-plain" onClick={() => setSettings(true)}>
             <SettingsIcon size={15} aria-hidden="true" />
@@ -98,6 +107,7 @@ export function Rail({ state, route, api, host, now, go, openProject, signOut }:
           </button>
         )}
       </div>
+      {phone && <Phone api={api} close={() => setPhone(false)} />}
       {settings && <Settings api={api} host={host} close={() => setSettings(false)} />}
     </div>
   );

@@ -57,7 +57,11 @@ export const Review = memo(function Review(props: Props) {
   const { questions, settled, sessions, sessionId, onDismiss } = props;
   const panel = useRef<HTMLElement>(null);
   const [before, setHeld] = useState<Held>(NONE);
-  const held = hold(before, questions, performance.now());
+  const changed = useMemo(
+    () => new Set(settled.filter(({ status, by }) => status === "cancelled" && by).map(({ question }) => question.id)),
+    [settled],
+  );
+  const held = hold(before, questions, performance.now(), changed);
   if (held !== before) setHeld(held);
   useLeaving(panel, settled, onDismiss);
   const goTo = useCallback((found: Held | null) => {
@@ -174,6 +178,8 @@ function pressed(event: KeyboardEvent<HTMLElement>, step: (by: number) => void):
     a: () => focus(".card-allow:not(.card-really)"),
     d: () => focus(".card-deny"),
     v: () => details?.toggleAttribute("open"),
+    // It only opens a field.
+    e: () => answers?.querySelector<HTMLElement>(".card-pencil")?.click(),
   };
   const act = Object.hasOwn(keys, event.key) ? keys[event.key] : undefined;
   if (!act) return;

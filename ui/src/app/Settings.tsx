@@ -1,10 +1,10 @@
-// What belongs to this browser: how one is told that something waits, and signing in another device.
+// What belongs to this browser: how one is told that something waits.
 
 import { useState } from "react";
 import type { Api } from "../api";
 import type { Alerts, Host } from "../host";
 import { Sheet } from "../parts/Sheet";
-import { DeviceLink } from "./DeviceLink";
+import { PushSettings } from "./PushSettings";
 
 interface Props {
   api: Api;
@@ -16,7 +16,7 @@ export function Settings({ api, host, close }: Props) {
   return (
     <Sheet title="Settings" close={close}>
       {host.alerts && <AlertSwitches alerts={host.alerts} />}
-      {host.kind === "browser" && <DeviceLink api={api} />}
+      {host.kind === "browser" && <PushSettings api={api} host={host} />}
     </Sheet>
   );
 }
@@ -30,7 +30,7 @@ function AlertSwitches({ alerts }: { alerts: Alerts }) {
   const [sounds, setSounds] = useState(() => alerts.sounds());
   return (
     <section className="app-alerts">
-      <h3>When something needs review and you are away</h3>
+      <h3>When you look elsewhere</h3>
       <label>
         <input
           type="checkbox"

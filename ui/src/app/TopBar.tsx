@@ -2,6 +2,7 @@
 // wait, with a way to them.
 
 import { Menu } from "lucide-react";
+import { ConversationMenu, type Managed } from "../conversation/ConversationMenu";
 import type { Host } from "../host";
 import type { AppState, Link } from "../state/model";
 import { visible } from "../text/visible";
@@ -15,6 +16,7 @@ interface Props {
   menuOpen: boolean;
   toggleMenu: () => void;
   showWaiting: () => void;
+  manage: (managed: Managed) => void;
   stop: () => void;
 }
 
@@ -24,7 +26,7 @@ const LINK: Record<Exclude<Link, "signed-out">, string> = {
   down: "Connection lost. Reconnecting…",
 };
 
-export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, stop }: Props) {
+export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, manage, stop }: Props) {
   const { projectId, link } = state;
   const count = state.questions.length;
   return (
@@ -39,7 +41,7 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
       >
         <Menu size={18} aria-hidden="true" />
       </button>
-      <Title state={state} isPage={route.page !== "chat"} />
+      <Title state={state} isPage={route.page !== "chat"} manage={manage} />
       <div className="app-top-facts">
         <span className={`app-link-state app-is-${link === "up" ? "good" : "bad"}`} role="status">
           <span className="app-dot" aria-hidden="true" />
@@ -69,7 +71,7 @@ export function TopBar({ kind, state, route, menuOpen, toggleMenu, showWaiting, 
   );
 }
 
-function Title({ state, isPage }: { state: AppState; isPage: boolean }) {
+function Title({ state, isPage, manage }: { state: AppState; isPage: boolean; manage: Props["manage"] }) {
   const project = state.projects.find((each) => each.project_id === state.projectId)?.name ?? "";
   const session = state.sessions.find((each) => each.session_id === state.sessionId);
   const title = state.sessionId === null ? "New conversation" : session ? visible(session.title) : "Conversation";
@@ -88,9 +90,19 @@ function Title({ state, isPage }: { state: AppState; isPage: boolean }) {
       <span className="app-title-project">
         <bdi>{visible(project)}</bdi>
       </span>
-      <h1 className="app-title-session">
-        <bdi>{title}</bdi>
-      </h1>
+      <div className="app-title-row">
+        <h1 className="app-title-session">
+          <bdi>{title}</bdi>
+        </h1>
+        {session && (
+          <ConversationMenu
+            session={session}
+            label="This conversation"
+            className="app-close app-title-menu"
+            manage={manage}
+          />
+        )}
+      </div>
     </div>
   );
 }

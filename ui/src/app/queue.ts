@@ -35,14 +35,23 @@ export function groups(questions: readonly Question[]): Question[][] {
   return found;
 }
 
-/** What is looked at now, the same value as before where nothing changed. */
-export function hold(held: Held, questions: readonly Question[], now: number): Held {
+/** What is looked at now, the same value as before where nothing changed. A call that the person changed stays where it
+ * was: the question about the changed one takes its place, and until that is there (`changed`) nothing else does. */
+export function hold(
+  held: Held,
+  questions: readonly Question[],
+  now: number,
+  changed: ReadonlySet<string> = new Set(),
+): Held {
   const waiting = new Map(questions.map((question) => [question.id, question]));
-  if (!held.questions.some(({ id }) => waiting.has(id))) {
+  const heir = ({ tool_ids }: Question) =>
+    questions.find((each) => each.edit && each.tool_ids.some((id) => tool_ids.includes(id)));
+  const fresh = held.questions.map((each) => waiting.get(each.id) ?? heir(each) ?? each);
+  if (!fresh.some(({ id }) => waiting.has(id))) {
+    if (held.questions.some(({ id }) => changed.has(id))) return held;
     const [first] = groups(questions);
     return first ? { questions: first, since: now } : held;
   }
-  const fresh = held.questions.map((each) => waiting.get(each.id) ?? each);
   const known = new Set(fresh.map(({ id }) => id));
   const [lead] = fresh;
   const joins = !held.closed && now - held.since < JOIN_MS;

@@ -2,7 +2,7 @@
 // Only reads and writes routes; moving there is the app's business.
 
 export type Route =
-  | { page: "chat"; session: string | null }
+  | { page: "chat"; session: string | null; question?: string }
   | { page: "sessions" }
   | { page: "history"; tool: string | null }
   | { page: "grants" }
@@ -27,12 +27,15 @@ export function readRoute(hash: string): Route {
       return { page };
     case "history":
       return { page, tool: id };
+    case "review":
+      return id ? { page: "chat", session: null, question: id } : { page: "chat", session: null };
     default:
       return { page: "chat", session: page === "chat" ? id : null };
   }
 }
 
 export function routeHash(route: Route): string {
+  if (route.page === "chat" && route.question) return `#/review/${route.question}`;
   if (route.page === "chat") return route.session ? `#/chat/${route.session}` : "#/chat";
   if (route.page === "history") return route.tool ? `#/history/${route.tool}` : "#/history";
   return `#/${route.page}`;

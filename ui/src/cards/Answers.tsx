@@ -1,7 +1,7 @@
 // The ways to answer a question. No button that allows is ever focused by itself; what allows waits until nothing moves, takes no
 // held key, and for HIGH needs a second, separate press that says what will happen.
 
-import { ArrowDown, Infinity as Endless, Files, MessageSquareX } from "lucide-react";
+import { ArrowDown, CalendarClock, Infinity as Endless, Files, MessageSquareX, Pencil } from "lucide-react";
 import {
   type FocusEvent,
   type KeyboardEvent,
@@ -17,6 +17,7 @@ import type { Question } from "../state/model";
 import type { Headline } from "./asked";
 import { Countdown } from "./Countdown";
 import type { Deciding } from "./deciding";
+import { EditPanel, isEditable } from "./EditPanel";
 import { EverythingPanel } from "./EverythingPanel";
 import type { Guard } from "./guard";
 import { Problem } from "./Problem";
@@ -25,7 +26,7 @@ import { SimilarPanel } from "./SimilarPanel";
 const ARMED_MILLISECONDS = 10_000;
 const LONGEST_REASON = 1000;
 
-type Opened = "armed" | "similar" | "everything" | "reason" | null;
+type Opened = "armed" | "similar" | "always" | "everything" | "reason" | "edit" | null;
 
 interface AnswersProps {
   question: Question;
@@ -53,9 +54,13 @@ export function Answers({ question, projectId, api, guard, deciding, words, left
     guard.lock();
   };
   const deny = () => deciding.reject(opened === "reason" ? reason : "");
+  const exact = question.suggestions.find(({ rule }) => rule.exact);
   const items: MoreItem[] = [
     ...(!always && question.session_id && question.suggestions.length > 0
       ? [{ text: "Allow similar…", icon: Files, open: () => open("similar") }]
+      : []),
+    ...(!always && question.session_id && exact
+      ? [{ text: "Always allow exactly this in this project…", icon: CalendarClock, open: () => open("always") }]
       : []),
     ...(question.session_id
       ? [{ text: "Allow everything in this conversation…", icon: Endless, open: () => open("everything") }]
@@ -91,6 +96,19 @@ export function Answers({ question, projectId, api, guard, deciding, words, left
         <Countdown left={left} of={question.timeout_seconds} />
         {/* biome-ignore lint/a11y/useSemanticElements: buttons are no set of fields */}
         <div className="card-buttons" role="group" aria-label="Your answer" ref={row}>
+          {isEditable(question) && (
+            <button
+              type="button"
+              className="card-pencil"
+              aria-label="Edit before allowing"
+              title="Edit before allowing (E)"
+              aria-keyshortcuts="e"
+              disabled={off}
+              onClick={() => open("edit")}
+            >
+              <Pencil size={15} aria-hidden="true" />
+            </button>
+          )}
           <button className="card-deny" aria-keyshortcuts="d" {...guard.button(deny, off)}>
             {deciding.sending === "rejected" ? "Sending…" : "Deny"}
           </button>
@@ -116,14 +134,25 @@ export function Answers({ question, projectId, api, guard, deciding, words, left
           </span>
         </div>
       </div>
-      {opened === "similar" && (
+      {opened === "edit" && (
+        <EditPanel
+          question={question}
+          projectId={projectId}
+          api={api}
+          left={left}
+          close={() => open(null)}
+          back={() => row.current?.querySelector<HTMLElement>(".card-pencil") ?? null}
+        />
+      )}
+      {(opened === "similar" || opened === "always") && (
         <SimilarPanel
+          always={opened === "always" ? exact : undefined}
           question={question}
           projectId={projectId}
           api={api}
           disabled={off}
           problem={deciding.problem}
-          allow={(terms) => deciding.approve({ scope: "class", terms })}
+          allow={(terms, scope) => deciding.approve({ scope, terms })}
           close={() => open(null)}
           back={back}
         />

@@ -7,7 +7,7 @@ import type { Host } from "../host";
 import type { Question, Settled } from "../state/model";
 import "../styles/cards.css";
 import { oneLine } from "../text/visible";
-import { counted } from "../text/words";
+import { counted, whoIs } from "../text/words";
 import { Answers } from "./Answers";
 import { headline, headlineText, unsaid } from "./asked";
 import { Chips } from "./Chips";
@@ -15,6 +15,7 @@ import { useSecondsLeft } from "./Countdown";
 import { Details } from "./Details";
 import { Counts, compared } from "./DiffView";
 import { useDeciding } from "./deciding";
+import { Edited } from "./Edited";
 import { useGuard } from "./guard";
 import { Headline } from "./Headline";
 import { Inspected } from "./Inspected";
@@ -88,6 +89,8 @@ export function ApprovalCard(props: ApprovalCardProps) {
         <Warnings question={question} />
         {calls > 1 && <p className="card-told">Your answer counts for {counted(calls, "identical call")}.</p>}
         <Unsaid question={question} />
+        <Edited question={question} change={change} host={host} />
+        {isWrite && question.edit && <p className="card-part-title">The file as it would change</p>}
         {isWrite && <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />}
         <Inspected question={question} />
         <Masked question={question} shown={shownOf(question, change)} api={api} />
@@ -155,6 +158,7 @@ export function Asker({ question, elsewhere }: { question: Question; elsewhere: 
         </>
       )}
       Asked by <bdi>{question.agent_id ? oneLine(question.agent_id) : "an agent"}</bdi>
+      {question.edit && <> · changed by {whoIs(question.edit.edited_by, question.user_id)}</>}
     </p>
   );
 }

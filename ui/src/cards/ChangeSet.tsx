@@ -1,8 +1,8 @@
 // Several writes that wait together in one conversation, as one change set: a list of files, each with its own answer, and
 // one answer for all of them. Each answer is sent for its own approval with its own digest; what fails is said.
 
-import { ChevronRight, MessageSquareX, SquareArrowOutUpRight } from "lucide-react";
-import { useCallback, useEffect, useId, useRef, useState } from "react";
+import { ChevronRight, MessageSquareX, Pencil, SquareArrowOutUpRight } from "lucide-react";
+import { type ComponentProps, useCallback, useEffect, useId, useRef, useState } from "react";
 import type { Api } from "../api";
 import type { Host } from "../host";
 import { More } from "../parts/More";
@@ -17,6 +17,8 @@ import { Countdown, useSecondsLeft } from "./Countdown";
 import { Details } from "./Details";
 import { Counts, compared } from "./DiffView";
 import { type Answer, answer, type Trouble } from "./deciding";
+import { Edited } from "./Edited";
+import { EditPanel } from "./EditPanel";
 import { type Guard, useGuard } from "./guard";
 import { Masked, shownOf } from "./Masked";
 import { Problem } from "./Problem";
@@ -94,7 +96,7 @@ export function ChangeSet(props: ChangeSetProps) {
       tabIndex={-1}
     >
       <header className="card-question-head" ref={head}>
-        {lead && <Asker question={lead} elsewhere={elsewhere} />}
+        {lead && <Asker question={{ ...lead, edit: null }} elsewhere={elsewhere} />}
         <h2 className="card-asked">
           <span className="card-asked-verb">Change {counted(members.length, "file")}</span>
         </h2>
@@ -114,6 +116,8 @@ export function ChangeSet(props: ChangeSetProps) {
             {...member}
             api={api}
             host={host}
+            projectId={projectId}
+            now={now}
             guard={guard}
             openAtFirst={members.length <= MOST_OPEN || index === 0}
             eager={index < MOST_ASKED}
@@ -216,6 +220,8 @@ function useSending(api: Api, projectId: string, onDecided: (settled: Settled) =
 interface FileOfSetProps extends Member {
   api: Api;
   host: Host;
+  projectId: string;
+  now: () => number;
   guard: Guard;
   openAtFirst: boolean;
   /** Its difference is asked for although it is not open. */
@@ -229,9 +235,11 @@ interface FileOfSetProps extends Member {
 
 function FileOfSet(props: FileOfSetProps) {
   const { question, settled, api, host, guard, openAtFirst, eager, sending, problem, send, report, alone } = props;
+  const { projectId, now } = props;
   const [chosen, setOpen] = useState<boolean | null>(null);
   const open = chosen ?? openAtFirst;
   const [armed, setArmed] = useState(false);
+  const [editing, setEditing] = useState(false);
   const body = useId();
   const loaded = useChange(question, api, guard.lock, eager || open);
   const change = loaded && "change" in loaded ? loaded.change : null;
@@ -286,7 +294,10 @@ function FileOfSet(props: FileOfSetProps) {
                 label={`More ways to answer for ${what}`}
                 className="card-more"
                 disabled={off}
-                items={[{ text: "Review on its own", icon: SquareArrowOutUpRight, open: () => alone(id) }]}
+                items={[
+                  { text: "Edit before allowing…", icon: Pencil, open: () => setEditing(true) },
+                  { text: "Review on its own", icon: SquareArrowOutUpRight, open: () => alone(id) },
+                ]}
               />
             </span>
           </span>
@@ -298,11 +309,16 @@ function FileOfSet(props: FileOfSetProps) {
         </Armed>
       )}
       <Problem problem={problem} />
+      {editing && settled === null && (
+        <TimedEdit question={question} {...{ api, projectId, now }} close={() => setEditing(false)} />
+      )}
       {settled === null && <Warnings question={question} />}
       <div id={body} className="card-set-body" hidden={!open || settled !== null}>
         {open && settled === null && (
           <>
             <Unsaid question={question} />
+            <Edited question={question} change={change} host={host} />
+            {question.edit && <p className="card-part-title">The file as it would change</p>}
             <WriteShown question={question} loaded={loaded} api={api} host={host} moved={guard.lock} />
             <Masked question={question} shown={shownOf(question, change)} api={api} />
             <Details question={question} />
@@ -311,4 +327,9 @@ function FileOfSet(props: FileOfSetProps) {
       </div>
     </li>
   );
+}
+
+/** How much time is left for one of a set is of interest only while it is edited. */
+function TimedEdit({ now, ...panel }: Omit<ComponentProps<typeof EditPanel>, "left"> & { now: () => number }) {
+  return <EditPanel {...panel} left={useSecondsLeft(panel.question.deadline, now, true)} />;
 }

@@ -1,6 +1,6 @@
 // How a question ended, in the place of its buttons: by whom, where, and why. Who shows it takes it away.
 
-import { Ban, Check, Clock } from "lucide-react";
+import { Ban, Check, Clock, Pencil } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import type { Settled } from "../state/model";
 import { oneLine, visible } from "../text/visible";
@@ -9,6 +9,7 @@ import { answeredIn, whoIs } from "../text/words";
 /** `Allowed by you here.` */
 export function settledWords({ status, by, from, here, question }: Settled): string {
   if (status === "timeout") return "Nobody answered in time. Nothing ran.";
+  if (status === "cancelled" && by) return `Changed by ${whoIs(by, question.user_id)}. It is asked again.`;
   if (status === "cancelled") return "Withdrawn by the agent.";
   const done = status === "approved" ? "Allowed" : "Denied";
   if (here) return `${done} by you here.`;
@@ -42,7 +43,7 @@ const SIGNS = { approved: Check, rejected: Ban, timeout: Clock, cancelled: Ban }
 
 /** The words alone. */
 export function Ended({ settled }: { settled: Settled }) {
-  const Sign = SIGNS[settled.status];
+  const Sign = settled.status === "cancelled" && settled.by ? Pencil : SIGNS[settled.status];
   return (
     <p role="status" className="card-ended" data-status={settled.status}>
       <Sign size={15} aria-hidden="true" />

@@ -1,12 +1,13 @@
 // An answer for calls like this one. Nothing is chosen for the person, and what is saved is exactly the rule whose words
 // the server gave: a rule that was changed must be read by the server before it can be allowed.
 
-import type { GrantPreview, GrantRule, Suggestion } from "@protocol";
+import type { GrantPreview, GrantRule, GrantTerms, Suggestion } from "@protocol";
 import { useEffect, useId, useRef, useState } from "react";
 import type { Api } from "../api";
+import { Choose } from "../parts/Choose";
 import { Sheet } from "../parts/Sheet";
 import type { Question } from "../state/model";
-import { visible } from "../text/visible";
+import { oneLine, visible } from "../text/visible";
 import type { PanelProps } from "./EverythingPanel";
 import { useGuard } from "./guard";
 import { Problem } from "./Problem";
@@ -18,11 +19,23 @@ const LOOK_AGAIN_MILLISECONDS = 300;
 const MOST_USES = 10_000;
 const MOST_EXAMPLES = 10;
 
-interface SimilarPanelProps extends PanelProps {
+interface SimilarPanelProps extends Omit<PanelProps, "allow"> {
+  allow: (terms: GrantTerms, scope: Reach) => void;
+  /** What the person chose already: this, in the whole project. */
+  always?: Suggestion | undefined;
   question: Question;
   projectId: string;
   api: Api;
 }
+
+type Reach = "class" | "project";
+
+const REACHES = [
+  { value: "class", text: "This conversation" },
+  { value: "project", text: "This project" },
+] as const;
+/** Usual minutes. */
+const USUAL = { class: 480, project: 7 * 1440 } as const;
 
 interface Looked {
   /** The rule that was read by the server and may be saved; null while none is. */
@@ -34,11 +47,12 @@ interface Looked {
 const NOTHING: Looked = { rule: null, found: null, problem: null };
 
 export function SimilarPanel(props: SimilarPanelProps) {
-  const { question, projectId, api, disabled, problem, allow, close, back } = props;
+  const { question, projectId, api, disabled, problem, allow, close, back, always } = props;
   const guard = useGuard();
   const [chosen, setChosen] = useState<Suggestion | null>(null);
   const [line, setLine] = useState("");
-  const [minutes, setMinutes] = useState(480);
+  const [reach, setReach] = useState<Reach>(always ? "project" : "class");
+  const [minutes, setMinutes] = useState<number>(USUAL[reach]);
   const [uses, setUses] = useState("");
   const { looked, look } = usePreview(api, projectId);
   const name = useId();
@@ -53,27 +67,47 @@ export function SimilarPanel(props: SimilarPanelProps) {
     setLine(text);
     look(text, suggestion.rule, LOOK_AGAIN_MILLISECONDS);
   };
+  const start = useRef(choose);
+  useEffect(() => {
+    if (always) start.current(always);
+  }, [always]);
+  const extend = (wanted: Reach) => {
+    setReach(wanted);
+    setMinutes(USUAL[wanted]);
+    guard.lock();
+  };
   const save = () => {
     if (!looked.rule) return;
-    allow({ rule: looked.rule, expires_in_seconds: minutes * 60, max_uses: uses === "" ? null : Number(uses) });
+    allow({ rule: looked.rule, expires_in_seconds: minutes * 60, max_uses: uses === "" ? null : Number(uses) }, reach);
   };
   return (
-    <Sheet title="Allow similar calls in this conversation" close={close} back={back}>
-      <div role="radiogroup" aria-label="Allow without asking" className="card-choices">
-        {question.suggestions.map((suggestion, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: they never change
-          <label key={index} className="card-choice">
-            <input type="radio" name={name} checked={chosen === suggestion} onChange={() => choose(suggestion)} />
-            <span>
-              <strong>{visible(suggestion.text)}</strong>
-              <span className="card-widest">Widest effect: {visible(suggestion.widest)}</span>
-            </span>
-          </label>
-        ))}
-      </div>
+    <Sheet
+      title={always ? "Always allow exactly this in this project" : "Allow similar calls"}
+      close={close}
+      back={back}
+    >
+      {always ? (
+        <div>
+          <strong>{visible(always.text)}</strong>
+          <span className="card-widest">Widest effect: {visible(always.widest)}</span>
+        </div>
+      ) : (
+        <div role="radiogroup" aria-label="Allow without asking" className="card-choices">
+          {question.suggestions.map((suggestion, index) => (
+            // biome-ignore lint/suspicious/noArrayIndexKey: they never change
+            <label key={index} className="card-choice">
+              <input type="radio" name={name} checked={chosen === suggestion} onChange={() => choose(suggestion)} />
+              <span>
+                <strong>{visible(suggestion.text)}</strong>
+                <span className="card-widest">Widest effect: {visible(suggestion.widest)}</span>
+              </span>
+            </label>
+          ))}
+        </div>
+      )}
       {chosen && (
         <>
-          {ruleLine(chosen.rule) !== null && (
+          {!always && ruleLine(chosen.rule) !== null && (
             <label className="card-field">
               <span>Rule (you can edit it)</span>
               <input
@@ -94,7 +128,8 @@ export function SimilarPanel(props: SimilarPanelProps) {
           )}
           <Preview looked={looked} offered={chosen} />
           <div className="card-limits">
-            <Spans value={minutes} choose={setMinutes} />
+            {!always && <Choose label="In" value={reach} choices={REACHES} choose={extend} />}
+            <Spans value={minutes} choose={setMinutes} long={reach === "project"} />
             <label className="card-field">
               <span>Number of times</span>
               <input
@@ -107,6 +142,11 @@ export function SimilarPanel(props: SimilarPanelProps) {
             </label>
           </div>
           {usesProblem && <p className="card-bad">{usesProblem}</p>}
+          <p className="card-aside">
+            Only for the agent <bdi>{question.agent_id ? oneLine(question.agent_id) : "of this chat"}</bdi>
+            {reach === "project" ? ", in all its conversations of this project" : ", in this conversation"}. Manage in
+            Grants.
+          </p>
         </>
       )}
       <Problem problem={problem} />
@@ -118,7 +158,7 @@ export function SimilarPanel(props: SimilarPanelProps) {
           className="card-allow"
           {...guard.button(save, disabled || looked.rule === null || usesProblem !== null)}
         >
-          Allow this and similar
+          {always ? "Always allow this" : "Allow this and similar"}
         </button>
       </div>
     </Sheet>

@@ -60,6 +60,7 @@ export function ToolCard({ call, api, host, userId, grants, undoHref, now }: Too
       <div className="card-facts">
         {call.riskLevel !== "LOW" && <Risk level={call.riskLevel} />}
         <span className={failed(call) ? "card-state card-bad" : "card-state"}>{state}</span>
+        {call.edit && <span className="card-by">changed by {whoIs(call.edit.edited_by, userId)}</span>}
         {by && <span className="card-by">{by}</span>}
         {call.undone && (
           <span className="card-undone">
@@ -177,6 +178,11 @@ function Body({ call, api, host, live }: BodyProps) {
       <Part title="Parameters">
         <Parameters toolName={call.toolName} params={call.params} given />
       </Part>
+      {call.edit && (
+        <Part title="As the agent asked">
+          <Parameters toolName={call.toolName} params={call.edit.asked} given />
+        </Part>
+      )}
       {live && (
         <Part title="Output so far">
           <Output pieces={call.output} live label="Output so far" />

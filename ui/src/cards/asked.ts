@@ -34,10 +34,10 @@ function writes({ tool_params, inspection }: Question, change: WriteChange | nul
 }
 
 /** What must be seen before the answer, beside the findings: the server's sentences below the call itself. */
-export function notes({ description }: Question): string[] {
+export function notes({ description, edit }: Question): string[] {
   return description
     .split("\n")
-    .slice(1)
+    .slice(edit ? 2 : 1) // the second line tells of the edit, which has a place of its own
     .map((line) => shortened(visible(line), LONGEST_LINE));
 }
 

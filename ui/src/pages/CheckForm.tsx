@@ -3,6 +3,7 @@
 
 import type { AgentMode, CheckBody, ToolInfo } from "@protocol";
 import { type FormEvent, useId, useState } from "react";
+import { Choose } from "../parts/Choose";
 import { visible } from "../text/visible";
 import { Words } from "./facts";
 import { type Field, fieldsOf, paramsOf, type Typed } from "./fields";
@@ -65,16 +66,14 @@ export function CheckForm({ tools, sessionId, widest, busy, check }: Props) {
   };
   return (
     <form className="page-form" onSubmit={submit}>
-      <label>
-        <span>Tool</span>
-        <select value={draft.tool} onChange={(event) => setDraft({ ...draft, tool: event.target.value, typed: {} })}>
-          {tools.map((tool) => (
-            <option key={tool.name} value={tool.name}>
-              {visible(tool.name)}
-            </option>
-          ))}
-        </select>
-      </label>
+      <div className="page-narrow">
+        <Choose
+          label="Tool"
+          value={draft.tool}
+          choices={tools.map((tool) => ({ value: tool.name, text: visible(tool.name) }))}
+          choose={(tool) => setDraft({ ...draft, tool, typed: {} })}
+        />
+      </div>
       {isCommand ? (
         <CommandLine line={draft.line} change={(line) => setDraft({ ...draft, line })} />
       ) : (
@@ -202,21 +201,26 @@ function FieldInput({ field, value, change }: FieldProps) {
       </p>
     );
   }
+  if (field.kind === "choice") {
+    return (
+      <div className="page-narrow">
+        <Choose
+          label={visible(field.name)}
+          value={text || field.usual}
+          choices={field.choices.map((choice) => ({ value: choice, text: visible(choice) }))}
+          choose={change}
+        />
+        <p className="page-note">{visible(field.description)}</p>
+      </div>
+    );
+  }
   return (
     <div className="page-field">
       <label htmlFor={id}>
         {visible(field.name)}
-        {field.required || field.kind === "choice" ? "" : " (may stay empty)"}
+        {field.required ? "" : " (may stay empty)"}
       </label>
-      {field.kind === "choice" ? (
-        <select {...shared} value={text || field.usual} onChange={(event) => change(event.target.value)}>
-          {field.choices.map((choice) => (
-            <option key={choice} value={choice}>
-              {visible(choice)}
-            </option>
-          ))}
-        </select>
-      ) : field.kind === "text" ? (
+      {field.kind === "text" ? (
         <textarea
           className="page-code-input"
           {...shared}

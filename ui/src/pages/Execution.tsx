@@ -10,7 +10,7 @@ import { ResultView } from "../cards/ResultView";
 import type { ToolCall } from "../state/model";
 import { Lines } from "../text/Lines";
 import { Sentences } from "../text/Sentences";
-import { advice, callSummary, counted, duration, outcome, saidOf, verb } from "../text/words";
+import { advice, callSummary, counted, duration, outcome, saidOf, verb, whoIs } from "../text/words";
 import { Copyable, type Fact, Facts, Plain, Risk, When } from "./facts";
 import { LetBy, toneOf } from "./History";
 import { Link } from "./Link";
@@ -104,6 +104,12 @@ function Detail(props: DetailProps) {
         <h2>Parameters</h2>
         <Parameters toolName={row.tool_name} params={row.tool_params} given />
       </section>
+      {row.edit && (
+        <section className="page-section">
+          <h2>As the agent asked</h2>
+          <Parameters toolName={row.tool_name} params={row.edit.asked} given />
+        </section>
+      )}
       <Reasons row={row} />
       {row.result !== null && (
         <section className="page-section">
@@ -179,6 +185,7 @@ function recordFacts({ row, state, go, call }: DetailProps): Fact[] {
     ["Tool", <Plain key="tool" text={row.tool_name} />],
     ["State", `${row.status}${row.error_type ? ` (${row.error_type})` : ""}`],
     ["Asked a person", row.requires_approval ? "yes" : "no"],
+    ["Changed", row.edit && `by ${whoIs(row.edit.edited_by, state.me?.user_id ?? null)}, before it was decided`],
     ["Allowed", <LetBy key="let" row={row} state={state} call={call} />],
     ["Mode", row.mode],
     ["Began", when(row.created_at)],

@@ -5,7 +5,7 @@
 import type { Grant } from "@protocol";
 import { useState } from "react";
 import type { Problem } from "../api";
-import { span } from "../text/words";
+import { moment, span } from "../text/words";
 import { Deliberate } from "./Deliberate";
 import { type Fact, Facts, Plain, useServerNow, Values, When } from "./facts";
 import { Link } from "./Link";
@@ -86,17 +86,16 @@ interface WordsProps {
 function GrantWords({ grant, now, userId, sessionId, go }: WordsProps) {
   const active = inForce(grant, now);
   const facts: Fact[] = [
-    ["Covers", grant.scope === "session" ? "everything in one conversation" : "calls of this kind in one conversation"],
+    ["Covers", COVERS[grant.scope]],
+    ["For", <AgentName key="for" agent={grant.agent_id ?? null} />],
     [
-      "Conversation",
+      grant.scope === "project" ? "Given in" : "Conversation",
       <Link key="session" to={{ page: "chat", session: grant.session_id }} go={go}>
-        {grant.session_id === sessionId ? "the one open now" : "another one"}
+        {grant.session_id === sessionId ? "the one open now" : "another conversation"}
       </Link>,
     ],
     ["Used", usesWords(grant)],
-    active
-      ? ["Ends", `in ${span((Date.parse(grant.expires_at) - now) / 1000)}, or with the conversation`]
-      : ["Ended", <Ending key="ended" grant={grant} userId={userId} />],
+    active ? ["Ends", endWords(grant, now)] : ["Ended", <Ending key="ended" grant={grant} userId={userId} />],
     ["Given", <Given key="given" grant={grant} userId={userId} />],
   ];
   return (
@@ -118,6 +117,28 @@ function GrantWords({ grant, now, userId, sessionId, go }: WordsProps) {
       )}
     </div>
   );
+}
+
+const COVERS: Record<Grant["scope"], string> = {
+  once: "one call",
+  class: "calls of this kind in one conversation",
+  session: "everything in one conversation",
+  project: "calls of this kind in every conversation of this project",
+};
+
+function AgentName({ agent }: { agent: string | null }) {
+  return agent === null ? (
+    <>the agent of the chat only</>
+  ) : (
+    <>
+      the agent <Plain text={agent} /> only
+    </>
+  );
+}
+
+function endWords({ scope, expires_at }: Grant, now: number): string {
+  const left = span((Date.parse(expires_at) - now) / 1000);
+  return scope === "project" ? `in ${left}, on ${moment(expires_at, now)}` : `in ${left}, or with the conversation`;
 }
 
 function usesWords({ uses, max_uses }: Grant): string {

@@ -3,8 +3,9 @@
 
 import type { Execution } from "@protocol";
 import { useState } from "react";
+import { Choose } from "../parts/Choose";
 import type { ToolCall } from "../state/model";
-import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb } from "../text/words";
+import { callSummary, counted, deniedBy, duration, letBy, outcome, thousands, verb, whoIs } from "../text/words";
 import { LEVELS, Plain, Risk, When } from "./facts";
 import { Link } from "./Link";
 import { usePaged } from "./loading";
@@ -125,27 +126,21 @@ interface BarProps {
 function FilterBar({ filters, change, sought, seek, hasSession }: BarProps) {
   return (
     <search className="page-filters" aria-label="Filter the history">
-      <Choice name="Tool" value={filters.tool} all="All" choose={(tool) => change({ ...filters, tool })}>
+      <Choice name="Tool" value={filters.tool} choose={(tool) => change({ ...filters, tool })}>
         {TOOLS.map((tool) => [tool, verb(tool)])}
       </Choice>
-      <Choice name="State" value={filters.status} all="All" choose={(status) => change({ ...filters, status })}>
+      <Choice name="State" value={filters.status} choose={(status) => change({ ...filters, status })}>
         {Object.entries(STATES)}
       </Choice>
-      <Choice name="Risk" value={filters.risk} all="All" choose={(risk) => change({ ...filters, risk })}>
+      <Choice name="Risk" value={filters.risk} choose={(risk) => change({ ...filters, risk })}>
         {RISKS.map((risk) => [risk, LEVELS[risk] ?? risk])}
       </Choice>
-      <label>
-        <span>Conversation</span>
-        <select
-          value={filters.here ? "here" : "all"}
-          onChange={(event) => change({ ...filters, here: event.target.value === "here" })}
-        >
-          <option value="all">All</option>
-          <option value="here" disabled={!hasSession}>
-            The open one
-          </option>
-        </select>
-      </label>
+      <Choose
+        label="Conversation"
+        value={filters.here ? "here" : "all"}
+        choices={[{ value: "all", text: "All" }, ...(hasSession ? [{ value: "here", text: "The open one" }] : [])]}
+        choose={(value) => change({ ...filters, here: value === "here" })}
+      />
       <label className="page-filter-text">
         <span>Find in the calls below</span>
         <input type="search" value={sought} onChange={(event) => seek(event.target.value)} />
@@ -157,25 +152,13 @@ function FilterBar({ filters, change, sought, seek, hasSession }: BarProps) {
 interface ChoiceProps {
   name: string;
   value: string;
-  all: string;
   choose: (value: string) => void;
   children: (readonly [value: string, words: string])[];
 }
 
-function Choice({ name, value, all, choose, children }: ChoiceProps) {
-  return (
-    <label>
-      <span>{name}</span>
-      <select value={value} onChange={(event) => choose(event.target.value)}>
-        <option value="">{all}</option>
-        {children.map(([each, words]) => (
-          <option key={each} value={each}>
-            {words}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
+function Choice({ name, value, choose, children }: ChoiceProps) {
+  const choices = [{ value: "", text: "All" }, ...children.map(([each, words]) => ({ value: each, text: words }))];
+  return <Choose label={name} value={value} choices={choices} choose={choose} />;
 }
 
 /** Green for done, red for what went wrong, plain for what goes on or was a person's no. */
@@ -227,6 +210,9 @@ function Row({ row, state, go, call }: RowProps) {
       </td>
       <td data-label="Outcome">
         <span className={toneOf(row)}>{outcome(row.status, row.error_type, null)}</span>
+        {row.edit && (
+          <span className="page-tag">changed by {whoIs(row.edit.edited_by, state.me?.user_id ?? null)}</span>
+        )}
         {call?.undone != null && <span className="page-tag">undone</span>}
       </td>
       <td data-label="Allowed">

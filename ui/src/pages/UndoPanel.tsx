@@ -1,7 +1,7 @@
 // Taking back what a call did to files, in two steps: the machine that ran it says what an undo would do, file by file;
 // then, and only for exactly that plan, it is carried out. Where something stands in the way it says what, and does nothing.
 
-import type { Machine, ShownChange, UndoAnswer, UndoPlan } from "@protocol";
+import type { Machine, ShownChange, UndoAnswer, UndoBody, UndoPlan } from "@protocol";
 import { useEffect, useId, useRef, useState } from "react";
 import { type Api, Problem, passing } from "../api";
 import { DiffView } from "../cards/DiffView";
@@ -61,9 +61,11 @@ export function UndoPanel(props: Props) {
             <Planned
               key={plan.value.plan}
               {...props}
+              what={{ since: "this call", before: "the call" }}
               plan={plan.value}
               inEditor={inEditor}
               again={plan.again}
+              undo={(body) => api.undo(toolId, body)}
               finish={setDone}
             />
           )}
@@ -108,14 +110,20 @@ function WhereItIs({ toolId, clientId, machines }: { toolId: string; clientId: s
   );
 }
 
-type PlannedProps = Props & {
+interface PlannedProps<Answer> {
   plan: UndoPlan;
+  /** What is undone, in words: changed since *this call*, as before *the call*. */
+  what: { since: string; before: string };
   inEditor: boolean;
+  host: Host;
+  go: PageProps["go"];
   again: () => void;
-  finish: (answer: UndoAnswer) => void;
-};
+  undo: (body: UndoBody) => Promise<Answer>;
+  finish: (answer: Answer) => void;
+}
 
-function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: PlannedProps) {
+/** What an undo would do, file by file, and the button for exactly that. */
+export function Planned<Answer>({ plan, what, inEditor, host, go, again, undo: act, finish }: PlannedProps<Answer>) {
   const conflicts = plan.conflicts ?? [];
   const lost = Object.entries(plan.lost ?? {});
   const [partial, setPartial] = useState(false);
@@ -125,7 +133,7 @@ function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: Plann
   const undo = () => {
     setBusy(true);
     setProblem(null);
-    api.undo(toolId, { plan: plan.plan, partial: lost.length > 0 && partial }).then(finish, (error) => {
+    act({ plan: plan.plan, partial: lost.length > 0 && partial }).then(finish, (error) => {
       // Whether it was done is not known: the machine is asked what there is to undo now.
       if (passing(error)) again();
       setProblem(asProblem(error));
@@ -133,15 +141,18 @@ function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: Plann
     });
   };
   // A directory that the call made goes as well, which has no text; then "files" would be wrong.
-  const isFile = ({ before, after, unshown }: ShownChange) => (before ?? after ?? unshown ?? null) !== null;
+  const isFile = ({ before, after, unshown, note }: ShownChange) =>
+    !note || (before ?? after ?? unshown ?? null) !== null;
   const noun = plan.files.every(isFile) ? "file" : "path";
   const files = counted(plan.total_files, noun);
   return (
     <>
-      <Told plan={plan} go={go} />
+      <Told plan={plan} what={what} go={go} />
       {plan.total_files > 0 && (
         <>
-          <p>Preview of the undo: {plan.total_files === 1 ? `this ${noun}` : `these ${files}`} as before the call.</p>
+          <p>
+            Preview of the undo: {plan.total_files === 1 ? `this ${noun}` : `these ${files}`} as before {what.before}.
+          </p>
           <ul className="page-changes">
             {plan.files.map((change) => (
               <li key={change.path}>
@@ -195,7 +206,7 @@ function Planned({ plan, inEditor, again, finish, toolId, api, host, go }: Plann
 }
 
 /** What stands in the way or should be known, before any file. */
-function Told({ plan, go }: { plan: UndoPlan; go: PageProps["go"] }) {
+function Told({ plan, what, go }: Pick<PlannedProps<unknown>, "plan" | "what" | "go">) {
   const conflicts = plan.conflicts ?? [];
   const lost = Object.entries(plan.lost ?? {});
   const left = plan.left ?? [];
@@ -204,12 +215,12 @@ function Told({ plan, go }: { plan: UndoPlan; go: PageProps["go"] }) {
   return (
     <>
       {nothing && (
-        <p className="page-remark">There is nothing to undo: every file is already as it was before this call.</p>
+        <p className="page-remark">There is nothing to undo: every file is already as it was before {what.before}.</p>
       )}
       {conflicts.length > 0 && (
         <div className="page-verdict page-verdict-bad" role="alert">
           <p className="page-verdict-word">Cannot be undone now</p>
-          <p>Changed since this call:</p>
+          <p>Changed since {what.since}:</p>
           <Paths paths={conflicts} />
           <p>
             Undo the later calls that changed them first. What you changed yourself is yours to merge. Nothing was

@@ -2,6 +2,7 @@
 
 import type { Api } from "../api";
 import type { Route } from "../app/route";
+import type { Managed } from "../conversation/ConversationMenu";
 import type { Host } from "../host";
 import type { State } from "../state/model";
 
@@ -10,6 +11,8 @@ export interface PageProps {
   api: Api;
   host: Host;
   go: (route: Route) => void;
+  /** Opens the dialog of a whole conversation. */
+  manage?: (managed: Managed) => void;
 }
 
 /** A page of one project, which is known. */

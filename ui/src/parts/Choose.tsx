@@ -28,7 +28,7 @@ export function Choose<Value extends string | number>(props: ChooseProps<Value>)
           </Select.Icon>
         </Select.Trigger>
         <Select.Portal container={home}>
-          <Select.Positioner className="ui-over" sideOffset={4} alignItemWithTrigger={false}>
+          <Select.Positioner className="ui-over" align="start" sideOffset={4} alignItemWithTrigger={false}>
             <Select.Popup className="ui-menu">
               {choices.map((each) => (
                 <Select.Item key={each.value} value={each.value} className="ui-item" title={each.hint}>

@@ -17,16 +17,18 @@ interface MoreProps {
   className: string;
   items: readonly MoreItem[];
   disabled?: boolean;
+  /** In place of the arrow. */
+  mark?: LucideIcon;
   /** What gets the focus when the menu closes; null is its button. */
   back?: () => HTMLElement | null;
 }
 
-export function More({ label, className, items, disabled = false, back }: MoreProps) {
+export function More({ label, className, items, disabled = false, mark: Mark = ChevronDown, back }: MoreProps) {
   const home = useHome();
   return (
     <Menu.Root disabled={disabled}>
       <Menu.Trigger className={className} aria-label={label} title={label}>
-        <ChevronDown size={16} aria-hidden="true" />
+        <Mark size={16} aria-hidden="true" />
       </Menu.Trigger>
       <Menu.Portal container={home}>
         <Menu.Positioner className="ui-over" align="end" sideOffset={6} collisionPadding={8}>

@@ -10,18 +10,20 @@ interface SheetProps {
   title: string;
   close: () => void;
   /** What gets the focus when it closes; left out: what had it before. */
-  back?: () => HTMLElement | null;
+  back?: (() => HTMLElement | null) | undefined;
+  /** With room for differences, or a text of many lines. */
+  wide?: boolean;
   children: ReactNode;
 }
 
-export function Sheet({ title, close, back, children }: SheetProps) {
+export function Sheet({ title, close, back, wide = false, children }: SheetProps) {
   const home = useHome();
   const heading = useRef<HTMLHeadingElement>(null);
   return (
     <Dialog.Root open onOpenChange={(open) => !open && close()}>
       <Dialog.Portal container={home}>
         <Dialog.Backdrop className="ui-backdrop" />
-        <Dialog.Popup className="ui-sheet" initialFocus={heading} finalFocus={back}>
+        <Dialog.Popup className={wide ? "ui-sheet ui-sheet-wide" : "ui-sheet"} initialFocus={heading} finalFocus={back}>
           <header className="ui-sheet-head">
             <Dialog.Title ref={heading} tabIndex={-1}>
               {title}

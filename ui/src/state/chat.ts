@@ -100,6 +100,22 @@ export class Chat {
     });
   }
 
+  /** Opens the project of a question that waits. False, and said so, when it does not wait any more. */
+  async openQuestion(approvalId: string): Promise<boolean> {
+    try {
+      const { approvals } = await this.api.approvals();
+      const found = approvals.find((each) => each.id === approvalId);
+      if (!found) throw new Problem("This request was answered already, or it expired.", 0);
+      if (found.project_id !== this.store.get().projectId) {
+        await this.openProject(found.project_id, found.session_id ?? undefined);
+      }
+      return true;
+    } catch (error) {
+      this.complain(error);
+      return false;
+    }
+  }
+
   async openSession(sessionId: string | null): Promise<void> {
     const { projectId } = this.store.get();
     if (projectId === null) return;
@@ -119,7 +135,7 @@ export class Chat {
 
   /** Sends a message. Rejects with the reason when it was not accepted: the composer keeps it. */
   async post(content: string): Promise<void> {
-    const { projectId, sessionId, agent, agents, modes, entries, sessions } = this.store.get();
+    const { projectId, sessionId, agent, agents, modes, model, entries, sessions } = this.store.get();
     if (projectId === null) throw new Problem("No project is open.", 0);
     this.#count += 1;
     const entry: ChatEntry = {
@@ -136,7 +152,8 @@ export class Chat {
     try {
       const mode = modes[agent] ?? null;
       const usual = agents.some((each) => each.name === USUAL_AGENT && each.name === agent && each.mode === mode);
-      const named = agent ? { agent, mode } : {};
+      const chosen = agents.find((each) => each.name === agent)?.models.find((each) => each === model);
+      const named = agent ? { agent, mode, ...(chosen !== undefined && { model: chosen }) } : {};
       const accepted = await this.#outbox.send(projectId, { content, session_id: sessionId, ...named }, usual);
       // It is the one whose answer was lost: a person who meant another one must know that there is none.
       const known = entries.some((each) => each.kind === "message" && each.id === accepted.message_id);
@@ -173,6 +190,34 @@ export class Chat {
 
   pickAgent(agent: string): void {
     this.store.do({ type: "agent", agent });
+  }
+
+  pickModel(model: string): void {
+    this.store.do({ type: "model", model });
+  }
+
+  async renameSession(sessionId: string, title: string): Promise<void> {
+    const { projectId } = this.store.get();
+    if (projectId === null) return;
+    const { title: kept } = await this.api.renameSession(projectId, sessionId, title);
+    this.store.do({ type: "session-changed", sessionId, title: kept, deleted: false });
+  }
+
+  async deleteSession(sessionId: string): Promise<void> {
+    const { projectId } = this.store.get();
+    if (projectId === null) return;
+    await this.api.deleteSession(projectId, sessionId);
+    this.host.remember(draftKey(projectId, sessionId), null);
+    this.store.do({ type: "session-changed", sessionId, title: "", deleted: true });
+  }
+
+  /** Stops whatever works in a conversation, also one that is not open. */
+  async stopWork(sessionId: string): Promise<void> {
+    const { projectId } = this.store.get();
+    if (projectId === null) return;
+    const { runs } = await this.api.runs(projectId, sessionId, 20);
+    const open = runs.filter((run) => run.state !== "done" && run.state !== "failed");
+    await Promise.all(open.map((run) => this.api.stopRun(projectId, run.run_id)));
   }
 
   setMode(agent: string, mode: AgentMode): void {

@@ -1,7 +1,7 @@
 // The conversation as a list in order of time, each entry once. Pure: every function gives a new list, or the same one
 // when nothing changed, so that what is shown again is only what is new.
 
-import type { Execution, ExecutionStatus, Message, ToolFinished, ToolStarted } from "@protocol";
+import type { ApprovalRequested, Execution, ExecutionStatus, Message, ToolFinished, ToolStarted } from "@protocol";
 import type { ChatEntry, Entry, OutputPiece, ToolCall } from "./model";
 
 /** Of a running command this much output is kept; the whole is in the result. */
@@ -72,6 +72,12 @@ export function advance(entries: Entry[], id: string, status: ExecutionStatus): 
   return changeTool(entries, id, (call) => (PROGRESS[call.status] < PROGRESS[status] ? { ...call, status } : call));
 }
 
+/** A call that a person changed is what they made of it. */
+export function edited(entries: Entry[], { tool_id, tool_params, risk_level, edit }: ApprovalRequested): Entry[] {
+  if (!edit) return entries;
+  return changeTool(entries, tool_id, (call) => ({ ...call, params: tool_params, riskLevel: risk_level, edit }));
+}
+
 /** Entries of the record beside those that are here already; each once, the further one of two. */
 export function merge(entries: Entry[], others: readonly Entry[]): Entry[] {
   const known = new Map(entries.map((entry) => [`${entry.kind} ${entry.id}`, entry]));
@@ -136,6 +142,7 @@ export function fromExecution(execution: Execution): ToolCall {
     at: Date.parse(execution.created_at),
     ...begunIn(execution),
     undone: null,
+    edit: execution.edit ?? null,
   };
 }
 

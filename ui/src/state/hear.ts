@@ -9,6 +9,7 @@ import type {
   FeedEvent,
   Grant,
   RunChanged,
+  Session,
 } from "@protocol";
 import * as list from "./entries";
 import type { AppState, ChatEntry, Entry, Question, Settled } from "./model";
@@ -20,7 +21,7 @@ export function heard(state: AppState, event: FeedEvent): AppState {
   switch (event.kind) {
     case "tool.approval_request":
       return inSession(ask(state, event), event.session_id, (entries) =>
-        list.advance(entries, event.tool_id, "awaiting_approval"),
+        list.advance(list.edited(entries, event), event.tool_id, "awaiting_approval"),
       );
     case "tool.approval_decided":
       return decided(state, event);
@@ -38,8 +39,15 @@ export function heard(state: AppState, event: FeedEvent): AppState {
       if (event.session_id !== state.sessionId) return state;
       return {
         ...state,
-        usage: { requests: event.requests, inputTokens: event.input_tokens, outputTokens: event.output_tokens },
+        usage: {
+          requests: event.requests,
+          inputTokens: event.input_tokens,
+          outputTokens: event.output_tokens,
+          cost: event.cost_usd ?? null,
+        },
       };
+    case "chat.session":
+      return sessionChanged(state, { sessionId: event.session_id, title: event.title, deleted: event.deleted });
     case "chat.error":
       return inSession(state, event.session_id, (entries) =>
         list.insert(streamsNoMore(unsaid(entries, event.run_id), event.run_id, Date.parse(event.timestamp)), {
@@ -89,6 +97,21 @@ export function heard(state: AppState, event: FeedEvent): AppState {
     default:
       return state; // for the machines that execute
   }
+}
+
+/** A conversation has another title, or is gone: then nothing of it stays on the screen. */
+export function sessionChanged(
+  state: AppState,
+  { sessionId, title, deleted }: { sessionId: string; title: string; deleted: boolean },
+): AppState {
+  if (!deleted) {
+    const renamed = (each: Session) => (each.session_id === sessionId ? { ...each, title } : each);
+    return { ...state, sessions: state.sessions.map(renamed) };
+  }
+  const sessions = state.sessions.filter((each) => each.session_id !== sessionId);
+  const next = { ...state, sessions, gone: sessionId };
+  if (state.sessionId !== sessionId) return next;
+  return { ...next, sessionId: null, entries: [], older: false, loading: false, runId: null, usage: null, model: null };
 }
 
 function inSession(state: AppState, sessionId: string | null, change: (entries: Entry[]) => Entry[]): AppState {
@@ -177,7 +200,7 @@ function granted(state: AppState, grant: Grant, timestamp: string): AppState {
       kind: "remark",
       id: `grant ${grant.id}`,
       tone: "plain",
-      text: `From now on without asking: ${grant.text}`,
+      text: `From now on without asking${grant.scope === "project" ? ", in this project" : ""}: ${grant.text}`,
       hint: "Manage in Grants.",
       at: Date.parse(timestamp),
     }),

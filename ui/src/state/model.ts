@@ -6,6 +6,7 @@ import type {
   AgentMode,
   AnsweredFrom,
   ApprovalRequest,
+  Edit,
   ErrorType,
   Execution,
   ExecutionStatus,
@@ -48,6 +49,8 @@ export interface ToolCall {
   /** When the machine began with it, where that is known; null while it waits there for others to end. */
   began?: number | null;
   undone: { by: string; files: number } | null;
+  /** What a person changed in it, with what the agent asked for. */
+  edit?: Edit | null;
 }
 
 export interface OutputPiece {
@@ -97,6 +100,8 @@ export interface Usage {
   requests: number;
   inputTokens: number;
   outputTokens: number;
+  /** US dollars as a decimal number; null where the price is not known. */
+  cost: string | null;
 }
 
 export type Link = "connecting" | "up" | "down" | "signed-out";
@@ -124,6 +129,8 @@ export interface State {
   agent: string;
   /** The mode the next message is sent with, for each agent by name. */
   modes: Record<string, AgentMode>;
+  /** The model the next message of this conversation is sent with; null for the agent's usual one. */
+  model: string | null;
   /** What the server's clock is ahead of ours, in milliseconds. */
   serverAhead: number;
 }
@@ -148,6 +155,8 @@ export interface Returned {
 export interface AppState extends State {
   /** The session that the last message sent without one has begun. */
   begun: string | null;
+  /** The conversation that was deleted last, here or elsewhere. */
+  gone: string | null;
   /** What came back last, for the field of its conversation. */
   returned: Returned | null;
   /** Whether the record of the open session is on its way, or which session that is. */
@@ -180,8 +189,10 @@ export const EMPTY: AppState = {
   agents: [],
   agent: "",
   modes: {},
+  model: null,
   serverAhead: 0,
   begun: null,
+  gone: null,
   returned: null,
   loading: true,
   loadingOlder: false,

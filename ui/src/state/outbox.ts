@@ -116,7 +116,7 @@ function newKey(): string {
 
 function same(before: MessageBody, wanted: MessageBody, usual: boolean): boolean {
   if (before.content !== wanted.content) return false;
-  const who = ({ agent, mode }: MessageBody) => JSON.stringify([agent ?? null, mode ?? null]);
+  const who = ({ agent, mode, model }: MessageBody) => JSON.stringify([agent ?? null, mode ?? null, model ?? null]);
   // Sent before the agents were known, it named none.
   return who(before) === who(wanted) || (usual && who(before) === who({ content: "" }));
 }

@@ -15,7 +15,7 @@ import type {
   Session,
 } from "@protocol";
 import * as list from "./entries";
-import { endedBadly, heard, runOver, settle } from "./hear";
+import { endedBadly, heard, runOver, sessionChanged, settle } from "./hear";
 import {
   type AppState,
   type ChatEntry,
@@ -40,6 +40,8 @@ export type Action =
   | { type: "agents"; agents: AgentInfo[] }
   | { type: "agent"; agent: string }
   | { type: "mode"; agent: string; mode: AgentMode }
+  | { type: "model"; model: string }
+  | { type: "session-changed"; sessionId: string; title: string; deleted: boolean }
   | { type: "opening"; sessionId: string | null }
   /** `fresh`: the newest page, after which nothing that was here before counts; else more of the same record. */
   | { type: "record"; sessionId: string; entries: Entry[]; older: boolean; fresh: boolean }
@@ -91,9 +93,15 @@ export function reduce(state: AppState, action: Action): AppState {
     case "agents":
       return withAgents(state, action.agents);
     case "agent":
-      return state.agents.some((each) => each.name === action.agent) ? { ...state, agent: action.agent } : state;
+      return state.agents.some((each) => each.name === action.agent)
+        ? { ...state, agent: action.agent, model: null }
+        : state;
     case "mode":
       return withMode(state, action.agent, action.mode);
+    case "model":
+      return { ...state, model: action.model };
+    case "session-changed":
+      return sessionChanged(state, action);
     case "opening":
       return opening(state, action.sessionId);
     case "record":
@@ -163,6 +171,7 @@ function opening(state: AppState, sessionId: string | null): AppState {
     olderTrouble: null,
     runId: same ? state.runId : null,
     usage: same ? state.usage : null,
+    model: same ? state.model : null,
     settled: same ? state.settled : [],
   };
 }
@@ -196,6 +205,10 @@ function withRuns(state: AppState, { sessionId, runs, asked }: Extract<Action, {
   const open = runs.findLast((run) => !over(run))?.run_id ?? null;
   if (!newer && next.runId !== open) next = { ...next, runId: open };
   const last = runs[0];
+  // Chosen here since, or of another agent: that stays.
+  if (last && next.model === null && (last.agent === next.agent || next.agent === "")) {
+    next = { ...next, model: last.model };
+  }
   if (last?.state !== "failed") return next;
   const at = Date.parse(last.updated_at);
   const later = next.entries.some((entry) => entry.kind === "message" && !entry.pending && entry.at > at);

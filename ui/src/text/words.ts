@@ -151,6 +151,7 @@ export function whoIs(actor: string | null, userId: string | null): string {
 /** A span in the largest unit that says it well. */
 export function span(seconds: number): string {
   const all = Math.max(0, Math.round(seconds));
+  if (all >= 2 * DAY) return counted(Math.round(all / DAY), "day");
   for (const [unit, name] of [
     [3600, "hour"],
     [60, "minute"],
@@ -215,4 +216,10 @@ export function counted(count: number, noun: string): string {
 
 export function thousands(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+/** What a run cost, as a decimal number of US dollars: list prices, so no more exact than a cent. */
+export function dollars(amount: string): string {
+  const value = Number(amount);
+  return value >= 0.01 ? `about $${value.toFixed(2)}` : "under $0.01";
 }

@@ -134,11 +134,15 @@ class Keyboard:
         """Return a line to be typed and edited, perhaps several times."""
         return Line(self._stdin, self._screen, history)
 
+    def text(self) -> "Line":
+        """Return a text of many lines to be edited: Ctrl-S ends it, Ctrl-C leaves it."""
+        return Line(self._stdin, self._screen, None, is_text=True)
+
 
 class Line:
     """Lines that a person types and edits."""
 
-    def __init__(self, stdin: TextIO, screen: Screen, history: History | None) -> None:
+    def __init__(self, stdin: TextIO, screen: Screen, history: History | None, *, is_text: bool = False) -> None:
         self.draft = Document()
         """A line that was interrupted, with the place of the cursor."""
         self._screen = screen
@@ -152,7 +156,8 @@ class Line:
             ),
             color_depth=ColorDepth.DEPTH_1_BIT if console.no_color else None,
             history=history or DummyHistory(),
-            key_bindings=_bindings(),
+            key_bindings=_text_bindings() if is_text else _bindings(),
+            multiline=is_text,
         )
 
     async def read(self, label: str, default: str = "") -> str | None:
@@ -179,7 +184,7 @@ class Line:
                 return await self._session.prompt_async(
                     label, default=default, set_exception_handler=False, handle_sigint=False
                 )
-            except EOFError:
+            except (EOFError, LeftAsItWas):
                 return None
 
     def vanish(self) -> None:
@@ -207,6 +212,28 @@ def _bindings() -> KeyBindings:
     @bindings.add("escape", "enter")
     def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction] - registered
         event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+class LeftAsItWas(Exception):
+    """The person left a text without ending it. Not an error."""
+
+
+def _text_bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("c-s")
+    def end(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction] - registered
+        event.current_buffer.validate_and_handle()
+
+    @bindings.add("c-c")
+    def leave(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction] - registered
+        event.app.exit(exception=LeftAsItWas())
+
+    @bindings.add("tab")
+    def indent(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction] - registered
+        event.current_buffer.insert_text("\t" if "\t" in event.current_buffer.text else "    ")
 
     return bindings
 

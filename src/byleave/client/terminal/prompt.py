@@ -8,7 +8,7 @@ step that shows exactly what would be allowed. Anything else, the end of input i
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Collection
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TextIO, TypeVar
 
 from rich.console import Console
@@ -16,18 +16,24 @@ from rich.text import Text
 
 from byleave.client.approvals import Answer, Question, span_words, uses_words
 from byleave.client.tasks import cancel
+from byleave.gate import safe_text
 from byleave.gate.policy.grants import problem_with, text_of, widest_of
+from byleave.protocol.approvals import EditableCall, EditBody
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.errors import ByleaveError, CallerError
 from byleave.protocol.grants import (
     DEFAULT_EVERYTHING_SECONDS,
     DEFAULT_GRANT_SECONDS,
+    DEFAULT_PROJECT_SECONDS,
     EVERYTHING_WARNING,
+    LONGEST_GRANT_SECONDS,
+    LONGEST_PROJECT_SECONDS,
     GrantPreview,
     GrantRule,
     GrantTerms,
 )
 from byleave.protocol.states import ApprovalScope, RiskLevel
+from byleave.protocol.tools import MAX_COMMAND_SECONDS
 
 from .keyboard import QUIET_SECONDS, Keyboard, Line
 from .pager import Pager
@@ -39,9 +45,17 @@ from .words import clock, masked_parts
 MAX_REASON_CHARACTERS = 1000
 CHANGE_SECONDS = 5.0
 """Time to wait for the difference; then the question is asked without it."""
+EDIT_TEXT = "\nEdit the content. Nothing runs yet.  [Ctrl-S] review your change  [Ctrl-C] back"
+EDIT_LINE = "\nEdit the line; there is no shell. Nothing runs yet.  [Ctrl-S] review your change  [Ctrl-C] back"
 PRESS = "Press one of the keys in brackets."
 SOON = 30.0
 """Seconds before the end from which the time left is shown in red."""
+
+SPANS = {
+    ApprovalScope.CLASS: (DEFAULT_GRANT_SECONDS, LONGEST_GRANT_SECONDS),
+    ApprovalScope.PROJECT: (DEFAULT_PROJECT_SECONDS, LONGEST_PROJECT_SECONDS),
+}
+"""Usual and longest time of a grant, in seconds."""
 
 Value = TypeVar("Value")
 
@@ -114,6 +128,14 @@ class TerminalPrompt:
             raise self._no_answer()
         return line
 
+    async def text(self, question: Question, label: str, text: str) -> str | None:
+        """Let the person edit a text of many lines; None if they leave it. Its line ends stay what they were."""
+        is_crlf = "\r\n" in text and text.count("\r\n") == text.count("\n") == text.count("\r")
+        typed = await self.unless_closed(
+            question, self.keyboard.text().read(label, text.replace("\r\n", "\n") if is_crlf else text)
+        )
+        return typed.replace("\n", "\r\n") if typed is not None and is_crlf else typed
+
     def _no_answer(self) -> NoAnswer:
         self.say("No answer was given here; the question stays open elsewhere until it expires.")
         return NoAnswer()
@@ -173,6 +195,8 @@ class _Dialog:
         self._all_offered = in_session
         files = () if event.inspection is None else event.inspection.files
         self._masked = masked_parts(event.tool_params, *(file.text for file in files))
+        self._typed: str | None = None
+        """The text of a change that was not taken."""
 
     async def answer(self) -> Answer:
         while True:
@@ -186,6 +210,8 @@ class _Dialog:
             keys["s"] = "similar…"
         if self._all_offered:
             keys["a"] = "all…"
+        if self._question.edit is not None:
+            keys["e"] = "edit"
         keys["v"] = "details"
         if self._masked:
             keys["m"] = f"show {self._masked} masked"
@@ -224,6 +250,8 @@ class _Dialog:
                 return await self._similar()
             case "a":
                 return await self._everything()
+            case "e":
+                return await self._edit()
             case _:
                 return await self._show_all(reveal=key == "m")
 
@@ -233,6 +261,66 @@ class _Dialog:
             if line.strip() != "yes":
                 return None
         return Answer(allow=True)
+
+    async def _edit(self) -> None:
+        """Let the person change the call. The server judges it anew and then asks about it with another question."""
+        call = await self._editable()
+        if call is None or self._question.edit is None:
+            return
+        changes: dict[str, object] = {}
+        for name in ("content", "line", "query"):
+            text = getattr(call, name)
+            if text is not None:
+                self._prompt.say(EDIT_TEXT if name == "content" else EDIT_LINE)
+                typed = await self._prompt.text(self._question, "", text if self._typed is None else self._typed)
+                if typed is None:
+                    return
+                self._typed = typed  # after a refusal it need not be typed again
+                changes |= {} if typed == text else {name: typed if name == "content" else typed.strip("\n")}
+        if call.timeout is not None:
+            seconds = await self._number_of("Time limit in seconds: ", call.timeout)
+            changes |= {} if seconds == call.timeout else {"timeout": seconds}
+        if not changes:
+            self._prompt.say("Nothing was changed.")
+            return
+        body = EditBody.model_validate({"digest": self._event.digest, "calls": self._event.calls, **changes})
+        try:
+            told = await self._prompt.unless_closed(self._question, self._question.edit(body))
+        except ByleaveError as error:
+            self._prompt.say(f"Your change was not taken: {error}")
+            return
+        if told.approval_id is None:
+            self._prompt.say(told.message)
+        raise NoAnswer
+
+    async def _editable(self) -> EditableCall | None:
+        """Return what may be changed, or None after saying why nothing may."""
+        fetch = self._question.editable
+        if fetch is None:
+            return None
+        reveal = False
+        try:
+            call = await self._prompt.unless_closed(self._question, fetch(reveal))
+            if call.masked:
+                line = await self._line("A part is masked: it looks secret. Type show to see and edit it: ")
+                if line.strip() != "show":
+                    return None
+                reveal = True
+                call = await self._prompt.unless_closed(self._question, fetch(reveal))
+        except ByleaveError as error:
+            self._prompt.say(f"It cannot be changed: {error}")
+            return None
+        if call.digest != self._event.digest:
+            self._prompt.say("What came belongs to another call.")
+            return None
+        return call
+
+    async def _number_of(self, label: str, before: int) -> int:
+        while True:
+            typed = (await self._line(label, str(before))).strip()
+            if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= MAX_COMMAND_SECONDS:
+                return int(typed)
+            self._prompt.say(f"Type a number from 1 to {MAX_COMMAND_SECONDS}.")
 
     async def _everything(self) -> Answer | None:
         usual = span_words(DEFAULT_EVERYTHING_SECONDS)
@@ -253,24 +341,33 @@ class _Dialog:
         """Show a rule with its limits; Enter allows exactly that, other keys change it first."""
         suggestions = self._event.suggestions
         chosen: int | None = 0
-        rule, seconds, uses = suggestions[0].rule, DEFAULT_GRANT_SECONDS, None
+        rule, uses, scope = suggestions[0].rule, None, ApprovalScope.CLASS
+        usual, longest = SPANS[scope]
+        seconds = usual
+        agent = "the agent of this chat" if self._event.agent_id is None else f"agent {safe_text(self._event.agent_id)}"
         while True:
-            self._prompt.say("\nAllow similar calls in this conversation without asking:")
+            for_project = scope is ApprovalScope.PROJECT
+            where = "in every conversation of this project" if for_project else "in this conversation only"
+            self._prompt.say("\nAllow similar calls without asking:")
             for number, suggestion in enumerate(suggestions):
                 self._prompt.screen.show(suggestion_lines(number + 1, suggestion, chosen=number == chosen))
             problem = await self._preview_rule(rule)
-            terms = f"for {span_words(seconds)}, {uses_words(uses)}, in this conversation only"
+            terms = f"for {span_words(seconds)}, {uses_words(uses)}, {where}, for {agent} only"
             self._prompt.screen.show([Text.assemble(("  limits: ", "dim"), terms)])
-            keys = self._rule_keys(rule, problem)
+            keys = self._rule_keys(rule, problem, for_project=for_project)
             match await self._prompt.choose(self._question, lambda shown=keys: self._choices(shown), _pressed(keys)):
                 case "enter":
                     terms = GrantTerms(rule=rule, expires_in_seconds=seconds, max_uses=uses)
-                    return Answer(allow=True, scope=ApprovalScope.CLASS, terms=terms)
+                    return Answer(allow=True, scope=scope, terms=terms)
+                case "p":
+                    scope = ApprovalScope.CLASS if for_project else ApprovalScope.PROJECT
+                    usual, longest = SPANS[scope]
+                    seconds = usual
                 case "e":
                     rule, chosen = await self._edited(rule), None
                 case "t":
-                    label = f"For how long? 30m, 2h; Enter for {span_words(DEFAULT_GRANT_SECONDS)}: "
-                    seconds = await self._number(label, read_span) or DEFAULT_GRANT_SECONDS
+                    label = f"For how long? {'2h, 7d' if for_project else '30m, 2h'}; Enter for {span_words(usual)}: "
+                    seconds = await self._number(label, partial(read_span, longest=longest)) or usual
                 case "u":
                     uses = await self._number("How many times at most? Enter for no limit: ", read_uses)
                 case "escape" | "b":
@@ -279,14 +376,20 @@ class _Dialog:
                     chosen = int(digit) - 1
                     rule = suggestions[chosen].rule
 
-    def _rule_keys(self, rule: GrantRule, problem: str | None) -> dict[str, str]:
+    def _rule_keys(self, rule: GrantRule, problem: str | None, *, for_project: bool) -> dict[str, str]:
         keys = {} if problem is not None else {"enter": "allow"}
         count = len(self._event.suggestions)
         if count > 1:
             keys[f"1-{count}"] = "choose"
         if rule_line(rule) is not None:
             keys["e"] = "edit rule"
-        return {**keys, "t": "time", "u": "uses", "b": "back"}
+        return {
+            **keys,
+            "p": "conversation only" if for_project else "whole project",
+            "t": "time",
+            "u": "uses",
+            "b": "back",
+        }
 
     async def _edited(self, rule: GrantRule) -> GrantRule:
         """Let the person edit the rule until it can be parsed."""

@@ -10,6 +10,7 @@ from itertools import islice
 from rich.text import Text
 
 from byleave.gate import safe_text
+from byleave.gate.text.differences import unified
 from byleave.gate.text.render import file_lines
 from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import ChangeKind, ShownChange, WriteChange
@@ -17,7 +18,6 @@ from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.grants import GrantPreview, GrantRule, Suggestion
 from byleave.protocol.states import RiskLevel
 
-from .differences import unified
 from .rules import rule_line
 from .screen import MARK, fitted, rows
 from .words import SHOWN_BY_NAME, ago, call_words, counted, masked_parts, span, word
@@ -48,6 +48,10 @@ def question_lines(
     for name, value in event.tool_params.items():
         if name not in known and value is not None:
             yield from _named(safe_text(name), value if isinstance(value, str) else repr(value), most)
+    if change is not None and change.asked is not None and change.change.after is not None:
+        yield Text("  changed (- as the agent asked, + now):", "dim")
+        yield from _first(unified(_lines(change.asked), _lines(change.change.after)), most, _STYLES)
+        yield Text("  the file:", "dim")
     if change is not None:
         yield from _change_lines(change.change, most)
         return

@@ -17,8 +17,8 @@ OPEN = "..."
 """Suffix of a command prefix: anything may follow."""
 MOST_USES = 10_000
 _PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
-_SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h)?", re.ASCII)
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+_SPAN = re.compile(r"(\d{1,6})\s*(s|sec|m|min|h|d)?", re.ASCII)
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 24 * 3600}
 
 
 def rule_line(rule: GrantRule) -> str | None:
@@ -54,14 +54,14 @@ def read_rule(line: str, rule: GrantRule) -> GrantRule:
         raise CallerError("A rule cannot have so many or such long words.", hint="shorten it") from error
 
 
-def read_span(text: str) -> int:
-    """Parse `30m`, `2h` or `45` (minutes) into seconds."""
+def read_span(text: str, longest: int = LONGEST_GRANT_SECONDS) -> int:
+    """Parse `30m`, `2h`, `7d` or `45` (minutes) into seconds."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None:
         raise CallerError(f"{safe_text(text)!r} is no time.", hint="write it as 30m or 2h")
     seconds = int(found[1]) * _SECONDS[found[2] or "m"]
-    if not 1 <= seconds <= LONGEST_GRANT_SECONDS:
-        raise CallerError(f"A grant lasts between 1 second and {span_words(LONGEST_GRANT_SECONDS)}.")
+    if not 1 <= seconds <= longest:
+        raise CallerError(f"A grant lasts between 1 second and {span_words(longest)}.")
     return seconds
 
 

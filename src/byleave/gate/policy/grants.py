@@ -91,7 +91,7 @@ def _widest_write(paths: Sequence[str]) -> str:
         return "It is replaced or emptied any number of times, without its content being shown to you."
     found = [_ENDING.search(path.rpartition("/")[2]) for path in paths]
     # A rule that names its extensions covers no others.
-    only = {match[0] for match in found if match} if all(found) else set[str]()
+    only = {match[0].lower() for match in found if match} if all(found) else set[str]()
     named = {match[0].lower() for match in found if match} & SOURCE_EXTENSIONS
     endings = " ".join(sorted((MEDIUM_EXTENSIONS & only) | named if all(found) else MEDIUM_EXTENSIONS | named))
     return (

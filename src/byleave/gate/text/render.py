@@ -21,24 +21,20 @@ from byleave.protocol.tools import MAX_MATCHES, WEB_RESULTS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject
 
-from .characters import HIDDEN, HIDDEN_CLASS, deceptive_in, escaped, hidden_in, mixed_scripts, whole_characters
+from .characters import HIDDEN, HIDDEN_CLASS, deceptive_in, escaped, hidden_in, mixed_scripts
+from .differences import unified
 from .secrets import (
     MASK_PREFIX,
+    MAX_SHOWN_CONTENT,
     Cover,
-    cover,
     cover_inert,
     cover_key,
     cover_nothing,
     mask_arguments,
     mask_text,
-    mask_value,
+    masked_params,
 )
 
-MAX_SHOWN_CONTENT = 16 * 1024
-_EDGE = MAX_SHOWN_CONTENT // 2
-_CONTEXT = 64 * 1024
-"""Characters around a shown piece that are searched for secrets which cross its edge."""
-_MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_REASONS = 5
 MAX_TOLD_CONTENT = 300
 _MOST_QUOTED = 4096
@@ -133,6 +129,27 @@ def describe(tool_name: str, params: JsonObject | None, verdict: Verdict, cover:
     return "\n".join(lines)
 
 
+def headline(tool_name: str, params: JsonObject) -> str:
+    """The first line of `describe`, for a call that was judged before."""
+    return _DESCRIBERS[tool_name](params)
+
+
+MAX_TOLD_EDIT = 16 * 1024
+"""Longest difference that an agent is told."""
+
+
+def describe_edit(tool_name: str, asked: JsonObject, params: JsonObject) -> str:
+    """Tell an agent what the user changed in its call. Both sides are the record's: masked, long content shortened."""
+    begins = "The user changed this call before deciding on it. "
+    if tool_name != "write_file":
+        return f"{begins}Instead of: {headline(tool_name, asked)}. As changed: {headline(tool_name, params)}."
+    begins += "Their content differs from yours. "
+    difference = "\n".join(unified(str(asked.get("content")).split("\n"), str(params.get("content")).split("\n")))
+    if "content_size" in asked or "content_size" in params or not 0 < len(difference) <= MAX_TOLD_EDIT:
+        return f"{begins}Read the file to see it."
+    return f"{begins}- is yours, + is theirs:\n{difference}"
+
+
 def _content(tool_name: str, params: JsonObject, verdict: Verdict, cover: Cover) -> list[str]:
     """The content of a HIGH write, if it is short: all of it, never a part."""
     content = params.get("content")
@@ -149,7 +166,7 @@ def _notes(tool_name: str, params: JsonObject) -> list[str]:
         if (letter := mixed_scripts(name)) is not None
     ]
     small = {name: value for name, value in params.items() if name != "content"}
-    if MASK_PREFIX in str(_masked(tool_name, small, cover_inert)) and MASK_PREFIX not in str(small):
+    if MASK_PREFIX in str(masked_params(tool_name, small, cover_inert)) and MASK_PREFIX not in str(small):
         where = "; it would be sent outside" if tool_name == "search_web" else ""
         notes.append(f"What looks like a secret is masked here, the call holds the real one{where}.")
     content = params.get("content")
@@ -246,7 +263,7 @@ def full_text(tool_name: str, params: JsonObject, cover: Cover = cover_key, file
     With `cover_nothing` nothing is masked either. The text of `files` is shown as it comes.
     """
     lines = [safe_text(mask_text(tool_name, cover))]
-    for name, value in _masked(tool_name, params, cover).items():
+    for name, value in masked_params(tool_name, params, cover).items():
         label = safe_text(str(name))
         if value is None:  # it was not given
             continue
@@ -276,49 +293,6 @@ def file_lines(files: Sequence[SeenFile]) -> list[str]:
         if file.shortened and file.role is SeenRole.RUNS:
             lines.append("(only its beginning is here: the whole file is on the machine)")
     return lines
-
-
-def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:
-    """Mask parameters for the record, or with `cover_inert` for a question; shorten long content and say so."""
-    content = params.get("content")
-    if tool_name != "write_file" or not isinstance(content, str) or len(content) <= MAX_SHOWN_CONTENT:
-        return _masked(tool_name, params, cover)
-    raw = content.encode("utf-8", "surrogatepass")
-    others = {key: value for key, value in params.items() if key != "content"}
-    return {
-        **shown_params(tool_name, others, cover),
-        "content": _shortened(content, cover),
-        "content_size": len(raw),
-        "content_sha256": hashlib.sha256(raw).hexdigest(),
-    }
-
-
-def _masked(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
-    masked = mask_value(params, cover)
-    if not isinstance(masked, dict):
-        return {"withheld": masked}
-    shown = cast("JsonObject", masked)
-    if cover in (cover_inert, cover_key, cover_nothing) and isinstance(params.get("path"), str):
-        shown = {**shown, "path": whole_characters(params["path"])}  # never masked: it names the file
-    command, args = params.get("command"), params.get("args")
-    if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
-        # The command decides what an argument means: `-p` of one is a port, of another a password.
-        return {**shown, "args": mask_arguments([command, *args], cover)[1:]} if args else shown
-    return shown
-
-
-def _all_text(args: object) -> bool:
-    return isinstance(args, list) and all(isinstance(item, str) for item in cast("list[Any]", args))
-
-
-def _shortened(content: str, cover: Cover) -> str:
-    left_out = f"\n[… {len(content) - MAX_SHOWN_CONTENT} characters left out …]\n"
-    if len(content) <= _MASK_WHOLE:
-        masked = mask_text(content, cover)
-        return masked if len(masked) <= MAX_SHOWN_CONTENT else f"{masked[:_EDGE]}{left_out}{masked[-_EDGE:]}"
-    head = mask_text(content[: _EDGE + _CONTEXT], cover)[:_EDGE]
-    tail = mask_text(content[-_EDGE - _CONTEXT :], cover)[-_EDGE:]
-    return f"{head}{left_out}{tail}"
 
 
 MISSING = "missing"

@@ -148,6 +148,12 @@ _RUN = rf"(?:(?<![\\A-Za-z0-9+/=])|(?<=\\[nr])){_IS_KEY}{_BASE64}{{16,}}+"
 _BEFORE_END = r"[^\nA-Za-z0-9]{0,8}(?:M\$)?(?:\n[^\n]{0,300}?|\\n)-----END "
 
 
+KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+KEY_RUN = re.compile(_RUN)
+SHORT_KEY_RUN = re.compile(rf"(?<![A-Za-z0-9+/=]){_BASE64}{{1,64}}(?=\W{{0,3}}\Z)")
+"""At the end of the last line of a key."""
+
+
 def _block(needle: str, begin: str) -> Format:
     """A private key from its first line on: each line's base64 is masked, so that line ends and numbers stay."""
     between = r"(?:(?!-----(?:BEGIN|END) |Private-MAC)[\s\S]){0,300}?"
@@ -185,6 +191,7 @@ PLACES = (
     Format("url-password", "://", rf"{_DATABASES}://[^\s/:@\"'<>]{{0,128}}:([^\s\"'<>\[]{{1,256}})@"),
     Format("url-password", "jdbc:oracle", r"jdbc:oracle:\w{1,10}:[^\s/@\"']{1,64}/([^\s@\"']{1,128})@"),
     Format("npm-token", ":_", r"^//[^\s=?#]{1,253}:_(?:authToken|auth|password)=([^\s\"']{6,1024})$", re.MULTILINE),
+    Format("url-password", "@tcp(", r"(?<![\w.-])[\w.-]{1,64}:([^\s@:/\"'`]{1,128})@tcp\("),
     Format("url-token", "://", r"://(?=[A-Za-z_-]{0,64}[0-9])([A-Za-z0-9_-]{20,256})@"),
     Format("url-signature", "ignature=", r"[?&;][Xx]-(?:Amz|Goog)-Signature=([0-9a-f]{32,1024})"),
     Format("url-signature", "sig=", r"[?&;=]sig=([A-Za-z0-9%+/_-]{30,128}=?)"),
@@ -263,6 +270,14 @@ WORDS = (
     ),
     Format("pgpass", ":5432:", r"[\w.*-]{1,100}:5432:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
     Format("pgpass", ":*:", r"[\w.*-]{1,100}:\*:[\w.*-]{1,64}:[\w.@*-]{1,64}:(\S{3,128})"),
+    Format("password", "password ", r"(?i)password ['\"]([^'\"\s]{3,128})['\"]"),
+    Format("password", "identified by", r"(?i)\b(?:user|role)\b[^;\n]{0,200}?\bidentified by '([^'\s]{3,128})'"),
+    Format(
+        "password",
+        "env ",
+        r"(?<!\w)ENV[ \t]{1,4}[A-Z0-9_]{0,60}(?:PASSWORD|PASSWD|_PASS|SECRET|TOKEN|API_?KEY)[ \t]{1,4}"
+        r"([^\s=<>$\[]{4,256})",
+    ),
     # command lines
     Format("curl-user", "curl", rf"{_CURL}\"[^\s:\"]{{0,128}}:([^\"\n]{{3,256}})\""),
     Format("curl-user", "curl", rf"{_CURL}'?[^\s:\"']{{0,128}}:([^\s\"'\[]{{3,256}})"),

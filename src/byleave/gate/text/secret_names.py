@@ -23,7 +23,8 @@ PLACEHOLDER = re.compile(
 NAME_WORDS = ("key", "token", "secret", "pass", "pwd", "pw", "psk", "credential")
 _AFTER = (
     r"(?:word|wd|phrase)?(?:_[a-z][a-z0-9_]{0,30}+|[0-9_]{1,4}+|s)?+[\\\"'\]]{0,3}[ \t]{0,8}"
-    r"(?:=(?!=)|:(?![:/])|>(?=[^<>\n])|,[ \t]{0,4}[\"'{]|(?:,\s{0,40}|\s{1,40})[\"']?value[\"']?[ \t]{0,4}[:=])"
+    r"(?:=(?!=)|:(?![:/])|>(?=[^<>\n])|,[ \t]{0,4}[\"'{]|(?:,\s{0,40}|\s{1,40})[\"']?value[\"']?[ \t]{0,4}[:=]|"
+    r"\?[:=?]|\|\||(?:\[[0-9]{0,4}\]|string)[ \t]{0,4}=)"
 )
 
 
@@ -43,15 +44,22 @@ _NAME = (
 )
 ENDS_TELLING = re.compile(rf"{_NAME}\Z")
 _ASSIGNMENT = re.compile(
-    rf"{_NAME}(?P<close>[\\\"'\]]{{0,3}})(?P<left>[ \t]{{0,8}})(?P<sign>=>|:=|=(?!=)|:(?![:/]))(?P<right>[ \t]{{0,8}})"
+    rf"{_NAME}(?P<close>[\\\"'\]]{{0,3}})(?P<left>[ \t]{{0,8}}\??)"
+    r"(?P<sign>=>|:=|=(?!=)|:(?![:/])|(?:\|\||\?\?)(?=[ \t]{0,8}[\"'`]))(?P<right>[ \t]{0,8})"
 )
+_ONE_TYPE = r"&?(?:'\w{1,20} )?[A-Za-z_][\w.]{0,40}(?:\[[\w.| ]{0,60}\])?"
+_TYPED = re.compile(
+    rf"{_NAME}(?P<close>)(?P<left>(?:[?!]?[ \t]{{0,4}}:[ \t]{{0,4}}{_ONE_TYPE}(?:[ \t]?\|[ \t]?{_ONE_TYPE}){{0,3}}[?!]?"
+    r"|\[[0-9]{0,4}\]|[ \t]{1,4}string)[ \t]{0,4})(?P<sign>=)(?P<right>[ \t]{0,4})(?=[\"'`])"
+)
+"""Declarations with a type: `password: str = "…"`, `var token string = "…"`, `char secret[] = "…"`."""
 _PAIR = re.compile(
     rf"{_NAME}(?P<close>[\"']{{0,1}})(?P<left>)(?:,\s{{0,40}}|\s{{1,40}})[\"']?(?i:value)[\"']?[ \t]{{0,4}}"
     r"(?P<sign>[:=])(?P<right>[ \t]{0,4})"
 )
 _ARGUMENT = re.compile(rf"{_NAME}(?P<close>[\"'])(?P<left>)(?P<sign>,)(?P<right>[ \t]{{0,4}})(?=[\"'])")
 _ELEMENT = re.compile(rf"{_NAME}(?P<close>)(?P<left>)(?P<sign>>)(?P<right>)(?=[^<>\n]{{3,1024}}</)")
-_FORMS = (_ASSIGNMENT, _PAIR, _ARGUMENT, _ELEMENT)
+_FORMS = (_TYPED, _ASSIGNMENT, _PAIR, _ARGUMENT, _ELEMENT)
 
 _VALUE = re.compile(
     r"\\\"(?P<escaped>[^\"\\\n]{1,1024})\\\"|\"(?P<double>(?:[^\"\\\n]|\\[^\n]){1,1024}+)\"|"

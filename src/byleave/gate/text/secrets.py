@@ -14,6 +14,7 @@ is bounded.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -21,8 +22,10 @@ from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, cast
 
+from byleave.protocol.wire import JsonObject
+
 from .characters import whole_characters
-from .secret_formats import BY_FORM, KEYS, OPTION_NAME, PLACES, WORDS, Format
+from .secret_formats import BY_FORM, KEY_ENDS, KEY_RUN, KEYS, OPTION_NAME, PLACES, SHORT_KEY_RUN, WORDS, Format
 from .secret_names import (
     ENDS_TELLING,
     NAME_WORDS,
@@ -36,10 +39,15 @@ from .secret_names import (
 
 MASK_PREFIX = "[masked:"
 WITHHELD = f"{MASK_PREFIX}withheld] This text could not be checked for secrets."
+MAX_SHOWN_CONTENT = 16 * 1024
+_EDGE = MAX_SHOWN_CONTENT // 2
+_CONTEXT = 64 * 1024
+"""Characters around a shown piece that are searched for secrets which cross its edge."""
+_MASK_WHOLE = 2 * (_EDGE + _CONTEXT)
 MAX_DEPTH = 200
 SHORTEST = 8
 SHORT = 256
-_SUSPECT = re.compile(r"[:=$~>,{]|\s-|--|[A-Za-z0-9_+-]{16}|password|requirepass|_auth|\x1b|\x9b")
+_SUSPECT = re.compile(r"[:=$~>,{\"'`]|\s-|--|[A-Za-z0-9_+-]{16}|password|requirepass|_auth|ENV\s|\x1b|\x9b")
 """No rule fits a short text without any of these: a shortcut for names and paths, which are many."""
 
 _CONTROL_SEQUENCE = re.compile(
@@ -98,8 +106,9 @@ _USER_AND_PASSWORD = re.compile(r"(?![0-9]+:[0-9]+$)([^\s:/]*:)(\S.*)", re.DOTAL
 
 # Covers
 
-_INERT = re.compile(r"(?!!)[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
-"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`."""
+_INERT = re.compile(r"(?![!*-])[A-Za-z0-9_.~+/=@:%^!,#*?-]+")
+"""Characters that no shell, interpreter or template acts on. Anything else may be code, and so may a leading `!`; a
+leading dash makes an option of it, a star in YAML another value."""
 _INERT_BEFORE_HOST = re.compile(r"[A-Za-z0-9_.~+=:%^!,*-]+")
 """For addresses: also without the characters that decide which part is the host."""
 
@@ -209,6 +218,50 @@ def mask_arguments(args: list[str], cover: Cover = cover) -> list[str]:
         return [WITHHELD]
 
 
+def shown_params(tool_name: str, params: JsonObject, cover: Cover = cover) -> JsonObject:
+    """Mask parameters for the record, or with `cover_inert` for a question; shorten long content and say so."""
+    content = params.get("content")
+    if tool_name != "write_file" or not isinstance(content, str) or len(content) <= MAX_SHOWN_CONTENT:
+        return masked_params(tool_name, params, cover)
+    raw = content.encode("utf-8", "surrogatepass")
+    others = {key: value for key, value in params.items() if key != "content"}
+    return {
+        **shown_params(tool_name, others, cover),
+        "content": _shortened(content, cover),
+        "content_size": len(raw),
+        "content_sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def masked_params(tool_name: str, params: JsonObject, cover: Cover) -> JsonObject:
+    """Mask parameters, each by its meaning."""
+    masked = mask_value(params, cover)
+    if not isinstance(masked, dict):
+        return {"withheld": masked}
+    shown = cast("JsonObject", masked)
+    if cover in (cover_inert, cover_key, cover_nothing) and isinstance(params.get("path"), str):
+        shown = {**shown, "path": whole_characters(params["path"])}  # never masked: it names the file
+    command, args = params.get("command"), params.get("args")
+    if tool_name == "execute_command" and isinstance(command, str) and _all_text(args):
+        # The command decides what an argument means: `-p` of one is a port, of another a password.
+        return {**shown, "args": mask_arguments([command, *args], cover)[1:]} if args else shown
+    return shown
+
+
+def _all_text(args: object) -> bool:
+    return isinstance(args, list) and all(isinstance(item, str) for item in cast("list[Any]", args))
+
+
+def _shortened(content: str, cover: Cover) -> str:
+    left_out = f"\n[… {len(content) - MAX_SHOWN_CONTENT} characters left out …]\n"
+    if len(content) <= _MASK_WHOLE:
+        masked = mask_text(content, cover)
+        return masked if len(masked) <= MAX_SHOWN_CONTENT else f"{masked[:_EDGE]}{left_out}{masked[-_EDGE:]}"
+    head = mask_text(content[: _EDGE + _CONTEXT], cover)[:_EDGE]
+    tail = mask_text(content[-_EDGE - _CONTEXT :], cover)[-_EDGE:]
+    return f"{head}{left_out}{tail}"
+
+
 def _mask(text: str, cover: Cover) -> str:
     if not text.isascii():
         text = whole_characters(text)
@@ -226,11 +279,37 @@ def _mask(text: str, cover: Cover) -> str:
 def _mask_plain(text: str, cover: Cover) -> str:
     lower = _lower(text)
     masked = _mask_formats(text, lower, cover)
+    if "PRIVATE KEY-" in masked and cover not in _FOR_PEOPLE:
+        masked = _mask_rest_of_keys(masked, cover)
     if masked is not text:
         lower = _lower(masked)
     if any(word in lower for word in NAME_WORDS):
         masked = mask_named(masked, lower, cover, spares_programs=cover is cover_inert)
     return _mask_manifest(masked, cover) if "kind" in lower and "Secret" in masked else masked
+
+
+def _mask_rest_of_keys(text: str, cover: Cover) -> str:
+    """Mask what is above the last line of a private key whose first line was cut off, as by `tail`."""
+    pieces: list[str] = []
+    done = 0
+    for end in KEY_ENDS.finditer(text):
+        last = top = text.rfind("\n", done, end.start()) + 1
+        if not last:
+            continue  # nothing is above it, or it belongs to the line of the one before
+        lines: list[str] = []
+        while top > done:
+            above = max(text.rfind("\n", done, top - 1) + 1, done)
+            line = text[above : top - 1]
+            masked = KEY_RUN.sub(lambda run: cover("private-key", run.group()), line)
+            if masked == line and lines:
+                break
+            lines.append(masked)
+            top = above
+        if len(lines) > 1:
+            lines[0] = SHORT_KEY_RUN.sub(lambda run: cover("private-key", run.group()), lines[0])
+        pieces += [text[done:top], *(f"{line}\n" for line in reversed(lines))]
+        done = last
+    return "".join((*pieces, text[done:])) if pieces else text
 
 
 def _lower(text: str) -> str:

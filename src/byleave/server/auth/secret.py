@@ -37,6 +37,11 @@ def link_key(settings: ServerSettings) -> bytes:
     return hmac.digest(server_secret(settings), b"byleave sign-in link", "sha256")
 
 
+def push_seed(settings: ServerSettings) -> bytes:
+    """What the key is made from by which push services know this server: the same at all servers of a record."""
+    return hmac.digest(server_secret(settings), b"byleave push messages", "sha512")
+
+
 def has_secret(settings: ServerSettings) -> bool:
     """True if a secret is configured or kept already; makes none."""
     return settings.secret is not None or (settings.home / "secret").exists()

@@ -42,7 +42,8 @@ MOST_CODES_OF_ONE = 10
 ASKING_SECONDS = 60.0
 MOST_ASKED = 10
 """Most links one user may ask for within `ASKING_SECONDS`."""
-SESSION_SECONDS = 12 * 3600
+LONGEST_SESSION_SECONDS = 30 * 24 * 3600
+"""Longest a page can stay signed in, whatever the settings say."""
 PROGRAM_SECONDS = 30 * 24 * 3600
 """Longest life of a token that a program got for a link."""
 PROGRAM_SCOPES = frozenset({Scope.CHAT, Scope.APPROVE, Scope.EXECUTE})
@@ -70,10 +71,10 @@ class Code(NamedTuple):
     led_by: tuple[str, ...] = ()
     """The page sign-ins that led to it: its sign-in ends with them."""
 
-    def session_seconds(self, longest: int = SESSION_SECONDS) -> int:
+    def session_seconds(self, longest: float) -> int:
         """Length of a sign-in by this link."""
         left = longest if self.session_until is None else self.session_until - time.time()
-        return max(1, min(longest, int(left)))
+        return max(1, int(min(longest, left)))
 
 
 class SignIn:
@@ -180,7 +181,7 @@ class PageSessions:
         """Sign out: nothing of this sign-in is valid any more, here or anywhere."""
         sign_in = principal.sign_ins[0]
         # No sign-in that it led to can last longer than this.
-        seconds = SESSION_SECONDS + LEEWAY_SECONDS
+        seconds = LONGEST_SESSION_SECONDS + LEEWAY_SECONDS
         await self._store.sign_ins.end(sign_in, principal.user_id, seconds=seconds)
         ended = self._streams.end(principal.user_id, sign_in)
         log.info("signed out", user=principal.user_id, feeds=ended)

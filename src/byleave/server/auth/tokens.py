@@ -30,6 +30,7 @@ from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
 from byleave.settings import ServerSettings
 
+from .claims import LONGEST_USER, ClaimMap, is_user_id
 from .keys import KeySource, SharedSecret, key_source
 from .secret import server_secret
 
@@ -58,7 +59,6 @@ __all__ = ["Principal", "TokenVerifier", "issue_session", "issue_token", "server
 LEEWAY_SECONDS = 5
 MOST_REMEMBERED = 10_000
 LONGEST_TOKEN = 16 * 1024
-LONGEST_USER = 200
 TOKEN_HINT = "Make one with `byleave token --user NAME` on the server."  # noqa: S105 - a hint, not a token
 PAGE_SCOPES = (Scope.CHAT, Scope.APPROVE)
 SESSION_USE = "page"
@@ -67,6 +67,7 @@ ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
 """A token with both could report the results of its own calls."""
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 PROGRAM = "program"
+OWN_CLAIMS = ClaimMap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +133,16 @@ class TokenVerifier:
     """Verifies tokens with the configured key, and caches verified ones."""
 
     def __init__(
-        self, source: KeySource, *, audience: str | None = None, issuer: str | None = None, session: bool = False
+        self,
+        source: KeySource,
+        *,
+        audience: str | None = None,
+        issuer: str | None = None,
+        claim_map: ClaimMap = OWN_CLAIMS,
+        session: bool = False,
     ) -> None:
         self._source = source
+        self._map = claim_map
         self._audience = audience
         self._issuer = issuer
         self._session = session
@@ -142,7 +150,10 @@ class TokenVerifier:
 
     @classmethod
     def of(cls, settings: ServerSettings) -> "TokenVerifier":
-        return cls(key_source(settings), audience=settings.token_audience, issuer=settings.token_issuer)
+        source = key_source(settings)
+        # What we sign ourselves has our own names.
+        claim_map = OWN_CLAIMS if isinstance(source, SharedSecret) else ClaimMap.of(settings)
+        return cls(source, audience=settings.token_audience, issuer=settings.token_issuer, claim_map=claim_map)
 
     async def verify(self, token: str) -> Principal:
         """Return the bearer of a token, or raise Unauthenticated."""
@@ -156,7 +167,7 @@ class TokenVerifier:
             del self._known[digest]
         key, algorithm = await self._source.key_for(token)
         claims = self._claims(token, key, algorithm)
-        principal = _principal(claims, token)
+        principal = _principal(claims, token, self._map)
         if self._session:
             principal = replace(principal, sign_ins=_sign_ins(claims), page_key=_page_key(claims))
         if len(self._known) >= MOST_REMEMBERED:
@@ -247,11 +258,6 @@ def _claims_for(user: str, scopes: Iterable[Scope], seconds: float) -> dict[str,
     return {"sub": user, "scope": " ".join(scopes), **made}
 
 
-def is_user_id(value: object) -> bool:
-    """True if this can name a user."""
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_USER and value.isprintable() and value == value.strip()
-
-
 def _sign_ins(claims: dict[str, Any]) -> tuple[str, ...]:
     """Ids of the sign-in and of those that led to it; refuse one without an id, which could not be ended."""
     ids: list[object] = [claims.get("jti"), *(claims.get("led_by") or ())]
@@ -269,16 +275,8 @@ def _page_key(claims: dict[str, Any]) -> str:
     return digest
 
 
-def _principal(claims: dict[str, Any], token: str) -> Principal:
-    user = claims["sub"]
-    if not is_user_id(user):
-        raise Unauthenticated("The token's `sub` cannot name a user.", hint=TOKEN_HINT)
-    written: object = claims.get("scope", "")
-    names: list[object] = list(written.split()) if isinstance(written, str) else []
-    if isinstance(written, list):
-        names = [*written]
-    # Ignore scopes of other systems.
-    scopes = frozenset(Scope(name) for name in names if isinstance(name, str) and name in Scope.__members__.values())
+def _principal(claims: dict[str, Any], token: str, claim_map: ClaimMap = OWN_CLAIMS) -> Principal:
+    user, scopes = claim_map.user(claims), claim_map.scopes(claims)
     if scopes >= ASKS_AND_ACTS:
         raise RefusedError(
             "This token is an agent's and a client's at once, so it opens nothing.",

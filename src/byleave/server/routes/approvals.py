@@ -9,7 +9,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from byleave.protocol.approvals import ApprovalList, ApproveBody, ConfirmBody, DecisionAnswer, RejectBody, WholeCall
+from byleave.calls.edits import for_agent
+from byleave.protocol.approvals import (
+    ApprovalList,
+    ApprovalRequest,
+    ApproveBody,
+    ConfirmBody,
+    DecisionAnswer,
+    EditableCall,
+    EditAnswer,
+    EditBody,
+    RejectBody,
+    WholeCall,
+)
 from byleave.protocol.changes import WriteChange
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.states import AnsweredFrom, ApprovalScope, Scope
@@ -48,9 +60,9 @@ async def approve(
     parts: Parts, principal: Approver, project: Project, approval_id: str, body: ApproveBody
 ) -> DecisionAnswer:
     """Lets exactly what was shown run. With `digest`, only if that is what waits. If more identical calls wait than
-    `calls` says were shown, nothing runs, and the 409 has the state `pending`. With the scope `class` or `session`,
-    further calls too, as `terms` say, including those that already wait. A late or second decision is a 409 whose
-    `state` says what holds."""
+    `calls` says were shown, nothing runs, and the 409 has the state `pending`. With the scope `class`, `session` or
+    `project`, further calls too, as `terms` say, including those that already wait. A late or second decision is a 409
+    whose `state` says what holds."""
     return await _decide(
         parts,
         principal,
@@ -93,6 +105,28 @@ async def confirm(parts: Parts, principal: Approver, approval_id: str, body: Con
     )
 
 
+@router.get("/my/approvals/{approval_id}/editable", summary="What may be changed", responses=problems(404, 409))
+async def editable(
+    parts: Parts, principal: Person, approval_id: str, query: Annotated[WholeQuery, Query()]
+) -> EditableCall:
+    """The content, command line, time limit or query of a call that waits, as they are. If people see a part of it
+    masked, its texts come only with `reveal`. Refused to an agent's token."""
+    return await parts.edits.editable(approval_id, principal.user_id, reveal=query.reveal)
+
+
+@router.post(
+    "/my/projects/{project_id}/approvals/{approval_id}/edit",
+    summary="Change before allowing",
+    responses=problems(409, 503),
+)
+async def edit(parts: Parts, principal: Approver, project: Project, approval_id: str, body: EditBody) -> EditAnswer:
+    """Changes a call that waits; nothing runs yet. The changed call is judged anew: a refusal is a 400 with the reason,
+    and the question stays as it was. Else this question is withdrawn, the machine looks again, and `approval_id` is the
+    new question. The agent is told what was changed."""
+    where = AnsweredFrom.PAGE if principal.sign_ins else AnsweredFrom.PROGRAM
+    return await parts.edits.edit(approval_id, principal.user_id, body, project_id=project, decided_from=where)
+
+
 @router.get("/my/approvals", summary="What waits for a decision", responses=problems(404))
 async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[ApprovalsQuery, Query()]) -> ApprovalList:
     """Oldest first. An agent's token sees the questions about its own calls."""
@@ -100,7 +134,7 @@ async def list_approvals(parts: Parts, principal: Anyone, query: Annotated[Appro
     waiting = await parts.approvals.get_pending_approvals(principal.user_id, query.project_id)
     if Scope.AGENT in principal.scopes:
         waiting = [
-            one if one.inspection is None else one.model_copy(update={"inspection": one.inspection.without_texts()})
+            ApprovalRequest.model_validate(for_agent(one.model_dump(mode="json")))
             for one in waiting
             if principal.may_see(None, one.agent_id)
         ]

@@ -20,7 +20,7 @@ from byleave.protocol.chat import (
     RunList,
     SessionList,
 )
-from byleave.protocol.errors import NotFound, RefusedError
+from byleave.protocol.errors import CallerError, NotFound, RefusedError
 from byleave.protocol.states import AgentMode
 from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.tokens import Principal
@@ -54,7 +54,8 @@ class RunsQuery(WireModel):
 async def post_message(parts: Parts, principal: Chatter, project: Project, body: MessageBody) -> MessageAccepted:
     """Stores the message and starts an agent on it in the background; the answer comes on the feed. Without
     `session_id` a new session is opened, without `agent` the agent is `chat`. `mode: full` needs a token that may
-    approve, and an agent that may have it. With a `client_key`, a message that is sent again gets the same
+    approve, and an agent that may have it. A `model` must be one that the
+    operator listed for the agent. With a `client_key`, a message that is sent again gets the same
     answer and starts nothing; another one under the same key is a 409."""
     agent = _pick(agents_of(parts, project), body.agent or CHAT_AGENT)
     if body.mode is AgentMode.FULL and not principal.may_approve:
@@ -67,6 +68,9 @@ async def post_message(parts: Parts, principal: Chatter, project: Project, body:
         raise RefusedError(
             f"The agent {agent.name!r} works in sandbox mode only.", hint="Leave `mode` out, or choose another agent."
         )
+    if body.model is not None and body.model not in agent.models:
+        names = ", ".join(agent.models)
+        raise CallerError(f"The agent {agent.name!r} has no model {body.model!r} to choose.", hint=f"It has: {names}.")
     posted = await parts.store.chat.post(
         principal.user_id,
         project,
@@ -75,6 +79,8 @@ async def post_message(parts: Parts, principal: Chatter, project: Project, body:
         # Leaving the mode out gives nothing more to a caller who may not approve.
         mode=body.mode or (agent.mode if principal.may_approve else AgentMode.SANDBOX),
         agent=agent.name,
+        model=body.model,
+        models=agent.models,
         key=_key(body),
         actor=principal.actor,
     )
@@ -86,7 +92,9 @@ def _key(body: MessageBody) -> MessageKey | None:
     if body.client_key is None:
         return None
     mode = None if body.mode is None else body.mode.value
-    return MessageKey.of(body.client_key, body.session_id, content=body.content, agent=body.agent, mode=mode)
+    # Left out where it is none: retries of a message from before there was a choice have the same digest.
+    model = {} if body.model is None else {"model": body.model}
+    return MessageKey.of(body.client_key, body.session_id, content=body.content, agent=body.agent, mode=mode, **model)
 
 
 @router.get("/my/projects/{project_id}/agents", summary="Agents of a project", responses=problems(503))
@@ -132,7 +140,8 @@ async def list_runs(
     """The newest runs of one session, newest first: whether an agent still works in it, and how the last one ended."""
     await _check_session(parts, principal, project, query.session_id)
     rows = await parts.store.runs.of_session(principal.user_id, query.session_id, query.limit)
-    return RunList(runs=[row.to_wire() for row in rows], total_count=len(rows))
+    models = await parts.store.runs.models_of(query.session_id)
+    return RunList(runs=[row.to_wire(models.get(row.id)) for row in rows], total_count=len(rows))
 
 
 async def _check_session(parts: Services, principal: Principal, project_id: str, session_id: str) -> None:

@@ -12,8 +12,9 @@ from fastapi import APIRouter, Depends, Header, Query
 from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
+from byleave.calls.edits import for_agent
 from byleave.calls.machines import ConnectedClient
-from byleave.protocol.approvals import LOOKS_AT_WRITES, Inspection
+from byleave.protocol.approvals import LOOKS_AT_WRITES
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import Identifier, JsonObject, WireModel, new_id, plain_json
@@ -146,14 +147,12 @@ def tells_of(event: StoredEvent, tool_id: str) -> bool:
 
 
 def for_agents(event: StoredEvent) -> StoredEvent:
-    """Strip the contents of files from an event: an agent must not read by asking to write or to run."""
+    """Return an event as the agent it is about may see it."""
     if event.kind != "tool.approval_request":
         return event
     told = json.loads(event.payload)
-    if not told.get("inspection"):
-        return event
-    seen = Inspection.model_validate(told["inspection"]).without_texts()
-    return event._replace(payload=plain_json({**told, "inspection": seen}))
+    seen = for_agent(told)
+    return event if seen is told else event._replace(payload=plain_json(seen))
 
 
 def _last_event_id(text: str | None) -> int | None:

@@ -14,26 +14,29 @@ from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
-from byleave.protocol.errors import RefusedError
+from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import Scope
+from byleave.protocol.wire import WireModel
 from byleave.server.auth.tokens import TOKEN_HINT, Principal
 from byleave.server.dependencies import Allow, Parts, Project, StrictRoute, check_project, strict_body, takes
-from byleave.server.errors import Unauthenticated, Unavailable, WrongForm
+from byleave.server.errors import NoToken, Unavailable, WrongForm
 from byleave.server.isolation import is_of, unlogged
-from byleave.server.problems import problems
+from byleave.server.problems import RESOURCE_METADATA, is_mcp, issuer_of, origin_of, problems
 from byleave.server.services import Services
 
 
 async def by_bearer(request: Request) -> None:
     """Refuse the page's cookie, and pages of other origins."""
     if "authorization" not in request.headers:
-        raise Unauthenticated("MCP needs a bearer token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT}")
+        raise NoToken("MCP needs a bearer token.", hint=f"Send `Authorization: Bearer …`. {TOKEN_HINT}")
     origin = request.headers.get("origin")
     if origin is not None and not is_of(origin, request.headers["host"], request.url.scheme):
         raise RefusedError("Another page made this request.", hint="Use an MCP host, not a page.")
 
 
 router = APIRouter(route_class=StrictRoute, tags=["mcp"], dependencies=[Depends(by_bearer)])
+about = APIRouter(route_class=StrictRoute, tags=["mcp"])
+"""Needs no token: it tells where to get one."""
 
 OfAgent = Annotated[Principal, Depends(Allow(Scope.AGENT, Scope.CHAT))]
 WHICH = (
@@ -62,6 +65,36 @@ async def _answer(parts: Services, principal: Principal, project: str, request: 
     # The library parses on the event loop, any number of values, and takes the last of two equal keys.
     body, message = await strict_body(request) if request.method == "POST" else (b"", None)
     return await requests.answer_request(parts, principal, project, request, body, message)
+
+
+class ResourceMetadata(WireModel):
+    """Who gives the tokens that a resource takes (RFC 9728)."""
+
+    resource: str
+    authorization_servers: list[str]
+    scopes_supported: list[str]
+    bearer_methods_supported: list[str]
+    resource_name: str
+
+
+@about.get(
+    f"{RESOURCE_METADATA}/{{path:path}}",
+    summary="Who gives tokens for MCP",
+    operation_id="mcp_resource_metadata",
+    responses=problems(404),
+)
+async def resource_metadata(parts: Parts, request: Request, path: str) -> ResourceMetadata:
+    """For hosts that sign in by themselves: the identity provider whose tokens this server takes."""
+    issuer = issuer_of(parts.settings)
+    if not is_mcp(f"/{path}") or issuer is None:
+        raise NotFound("No identity provider gives tokens for this.", hint=TOKEN_HINT)
+    return ResourceMetadata(
+        resource=f"{origin_of(request.scope)}/{path}",
+        authorization_servers=[issuer],
+        scopes_supported=[f"{parts.settings.token_scope_prefix}{Scope.AGENT}"],
+        bearer_methods_supported=["header"],
+        resource_name="Byleave",
+    )
 
 
 for endpoint in (answer_mcp, answer_mcp_by_header):

@@ -4,7 +4,8 @@ A session id is signed for its user, agent and project. It and the request's own
 a request that is repeated, cancelled or resumed at another server finds its call there. The id of each event names the
 request, so a stream that broke goes on with `Last-Event-ID`. A call of a session outlives its stream; one without a
 session (protocol 2026-07-28) is cancelled with it. User and project come from the middleware and the route, never from
-the MCP message. Loaded with the first MCP request.
+the MCP message. The library gets a call without its arguments, which may be a whole file: nothing may keep them while
+the call's question waits. Loaded with the first MCP request.
 """
 
 import asyncio
@@ -12,11 +13,11 @@ import base64
 import hmac
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import anyio
 from mcp.server.connection import Connection
@@ -40,8 +41,10 @@ from byleave.protocol.events import FEED_EVENT, FeedEvent, ToolFinished
 from byleave.protocol.executions import ToolResponse, group_prefix, id_of_call, key_scope, own_session_id
 from byleave.protocol.wire import JsonObject
 from byleave.server.auth.tokens import Principal
+from byleave.server.bodies import RequestBody
 from byleave.server.errors import MethodNotAllowed, TooMany, Unavailable, WrongForm
 from byleave.server.feed import Reader
+from byleave.server.problems import origin_of
 from byleave.server.services import Services
 from byleave.store import ExecutionRow, SessionRow
 
@@ -61,10 +64,11 @@ async def answer_request(
     parts: Services, principal: Principal, project_id: str, request: Request, body: bytes, message: object
 ) -> Response:
     """Answer one request of an agent about a project of its user; `message` is the value of its checked body."""
-    asked = Asked(parts, principal, project_id)
+    fields = cast(JsonObject, message) if isinstance(message, dict) else {}
+    content, body = _Content.split(fields, body, request.scope.get("byleave.body"))
+    asked = Asked(parts, principal, project_id, page=f"{origin_of(request.scope)}/", content=content)
     if request.headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION) not in HANDSHAKE_PROTOCOL_VERSIONS:
         return _McpResponse(asked, _serve_alone, body)
-    fields = cast(JsonObject, message) if isinstance(message, dict) else {}
     session_id = request.headers.get(SESSION_ID)
     if session_id is None and fields.get("method") == "initialize":
         session_id = asked.new_session()
@@ -83,6 +87,36 @@ async def answer_request(
     return _McpResponse(asked, partial(_serve_in_session, stream, fields), body)
 
 
+@dataclass
+class _Content:
+    """The arguments of a call, until it begins, and the room that its body has."""
+
+    arguments: JsonObject | None = None
+    body: RequestBody | None = None
+
+    @classmethod
+    def split(cls, message: JsonObject, whole: bytes, body: RequestBody | None) -> "tuple[_Content, bytes]":
+        """Take the arguments out of a checked message; return them, and the bytes of what is left."""
+        params = message.get("params")
+        if message.get("method") != "tools/call" or not isinstance(params, dict):
+            return cls(body=body), whole
+        named = cast(JsonObject, params)
+        if not isinstance(named.get("arguments"), dict):
+            return cls(body=body), whole
+        content = cls(named.pop("arguments"), body)
+        return content, json.dumps({**message, "params": {**named, "arguments": {}}}).encode()
+
+    def take(self) -> JsonObject:
+        """Give the arguments away, once."""
+        arguments, self.arguments = self.arguments, None
+        return arguments or {}
+
+    async def free(self) -> None:
+        """Give back the room: what was to be kept is in the record."""
+        if self.body is not None:
+            await self.body.free()
+
+
 @dataclass(frozen=True)
 class Asked:
     """Who asks, about which project, in which MCP session, if any."""
@@ -91,6 +125,9 @@ class Asked:
     principal: Principal
     project_id: str
     session_id: str | None = None
+    page: str | None = None
+    """Address of the page, as the host reaches this server."""
+    content: _Content = field(default_factory=_Content, compare=False)
 
     def new_session(self) -> str:
         name = secrets.token_urlsafe(16)
@@ -114,7 +151,8 @@ class Asked:
         agent_id = self.principal.agent_id
         session = await self.parts.executor.agent_session(self.principal.user_id, self.project_id, None, agent_id)
         caller = Caller(agent_id=agent_id, mode=self.principal.mode, group=self.session_id)
-        return Found(_WatchedCaller(self.parts, session, caller), self._key(request_id) if self.session_id else None)
+        watched = _WatchedCaller(self.parts, session, caller, self.content)
+        return Found(watched, self._key(request_id) if self.session_id else None, self.page)
 
     async def recorded(self, request_id: object) -> str:
         """Return the id of the call of a request, once it is in the record; raise NotFound if it never gets there."""
@@ -254,7 +292,8 @@ class _Stream(EventStore):
                 await send(JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params))
 
         caller = (await self._asked.found(request_id)).caller
-        result = await resume_call(caller, self._asked.recorded(request_id), Progress(report, self._place.count))
+        progress = Progress(report, self._place.count, page=self._asked.page)
+        result = await resume_call(caller, self._asked.recorded(request_id), progress)
         shown = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         await send(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=shown))
 
@@ -311,12 +350,19 @@ class _Sent:
 
 
 class _WatchedCaller(LocalCaller):
-    """A caller that also follows a call, through the feed as its user may see it."""
+    """A caller that begins a call with its true arguments, and follows it through the feed as its user may see it."""
 
-    def __init__(self, parts: Services, session: SessionRow, caller: Caller) -> None:
+    def __init__(self, parts: Services, session: SessionRow, caller: Caller, content: _Content) -> None:
         super().__init__(parts.executor, parts.store, parts.presence, session, caller)
         self._parts = parts
         self._of = session
+        self._content = content
+
+    async def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse:
+        try:
+            return await super().start(tool_name, self._content.take(), key=key)
+        finally:
+            await self._content.free()
 
     async def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]:
         row = await self._parts.store.executions.get(tool_id, user_id=self._of.user_id)

@@ -35,6 +35,7 @@ ANEW = "no-cache"
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 PAGE = Path(__file__).parents[1] / "page"
 INDEX = "index.html"
+SERVICE_WORKER = "sw.js"
 SMALLEST_COMPRESSED = 256
 """Below this compression gains nothing."""
 
@@ -171,6 +172,8 @@ async def _sent(request: Request, file: PageFile) -> Response:
         "cache-control": FOREVER if file.never_changes else ANEW,
         "etag": file.tag,
         "vary": "Accept-Encoding",
+        # It shows notifications of the whole page, which is not below its own path.
+        **({"service-worker-allowed": "/"} if file.name == SERVICE_WORKER else {}),
     }
     if file.tag in _tags(request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
@@ -216,14 +219,15 @@ def plain_page(
     button: tuple[str, str] | None = None,
     script: str | None = None,
     data: Mapping[str, str] = NOTHING,
+    asks: bool = False,
 ) -> Response:
     """Make a page of paragraphs. In them `…` marks text to type, and «…» a name. `button` is its label and target.
-    `script` is the same for everybody and runs before anything is shown; it reads `data`."""
+    `script` is the same for everybody and runs before anything is shown; it reads `data`, and `asks` this server."""
     lines = "".join(f"<p>{_marked(paragraph)}</p>" for paragraph in paragraphs)
     if button is not None:
         label, target = button
         lines += f'<form method="post" action="{escape(target, quote=True)}"><button>{_marked(label)}</button></form>'
-    return html_page(title, lines, status=status, script=script, data=data, posts=button is not None)
+    return html_page(title, lines, status=status, script=script, data=data, posts=button is not None, asks=asks)
 
 
 def html_page(
@@ -234,6 +238,7 @@ def html_page(
     script: str | None = None,
     data: Mapping[str, str] = NOTHING,
     posts: bool = False,
+    asks: bool = False,
 ) -> Response:
     """A page around HTML of our own."""
     known = "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
@@ -245,16 +250,17 @@ def html_page(
         f"<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
     )
     headers = {
-        "content-security-policy": _policy(script, posts=posts),
+        "content-security-policy": _policy(script, posts=posts, asks=asks),
         "cache-control": "no-store",
         # A form needs the referrer, so that the browser sends its origin; no other site gets one.
-        "referrer-policy": "same-origin" if posts else "no-referrer",
+        "referrer-policy": "same-origin" if posts or asks else "no-referrer",
     }
     return Response(html, status, headers=headers, media_type="text/html; charset=utf-8")
 
 
-def _policy(script: str | None, *, posts: bool) -> str:
+def _policy(script: str | None, *, posts: bool, asks: bool) -> str:
     runs = "" if script is None else f" script-src {_digest(script)};"
+    runs += " connect-src 'self';" if asks else ""
     target = "'self'" if posts else "'none'"
     return (
         f"default-src 'none'; style-src {_digest(STYLE)};{runs} "

@@ -9,10 +9,11 @@ Programs exchange a link for a token, with no more scopes than the asker of the 
 even our own: a page's cookie may not execute, and a link followed in a browser is for the browser.
 """
 
+import asyncio
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import structlog
 from fastapi import APIRouter, Depends, Query
@@ -20,14 +21,16 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from byleave.protocol.errors import RefusedError
-from byleave.protocol.sign_in import ExchangeBody, ExchangedToken, SignInLink
+from byleave.addresses import is_loopback
+from byleave.protocol.errors import ConflictError, RefusedError
+from byleave.protocol.sign_in import ExchangeBody, ExchangedToken, PhoneLink, SignInLink
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import WireModel
 from byleave.server.auth.sign_ins import CODE_SECONDS, PROGRAM_SECONDS, Code, cookie_name, cookies_in
 from byleave.server.auth.tokens import HEADER, Principal, issue_session, issue_token, new_key
 from byleave.server.dependencies import Allow, Parts, StrictRoute, from_a_program, from_our_form, from_our_page
 from byleave.server.errors import Unauthenticated
+from byleave.server.isolation import Headers, is_of
 from byleave.server.problems import problems
 from byleave.server.services import Services
 
@@ -73,6 +76,45 @@ async def sign_in_link(
     return SignInLink(path=f"/signin?code={quote(code)}", expires_in_seconds=round(CODE_SECONDS))
 
 
+@router.post("/my/signin/phone", summary="A link that signs another device in", responses=problems(409, 429, 503))
+async def phone_link(
+    parts: Parts,
+    request: Request,
+    principal: Annotated[Principal, Depends(Allow(Scope.CHAT, Scope.APPROVE, every=True, people_only=True))],
+) -> PhoneLink:
+    """As `/my/signin`, with the whole address, and as a QR code. The address is that of BYLEAVE_PUBLIC_URL, else the
+    one this request was sent to; a 409 if only this machine can open that."""
+    base = _address_elsewhere(parts, request)
+    link = await sign_in_link(parts, principal)
+    url = base + link.path
+    # In a thread: drawing takes some milliseconds.
+    rows = await asyncio.to_thread(_qr_rows, url)
+    return PhoneLink(url=url, qr=rows, expires_in_seconds=link.expires_in_seconds)
+
+
+def _address_elsewhere(parts: Services, request: Request) -> str:
+    """The address at which other devices reach this server."""
+    if parts.settings.public_url is not None:
+        return parts.settings.public_url
+    headers: Headers = request.scope["byleave.headers"]
+    host, origin = headers.get(b"host", ""), headers.get(b"origin", "")
+    if is_loopback(urlsplit(f"//{host}").hostname or ""):
+        raise ConflictError(
+            f"This server is reached at {host}, which only its own machine can open.",
+            state="local",
+            hint="Set BYLEAVE_PUBLIC_URL to an address your phone can open; docs/phone.md shows how to get one.",
+        )
+    # The page knows whether a proxy in front speaks https, also where we do not believe the proxy.
+    return origin if origin and is_of(origin, host, request.url.scheme) else f"{request.url.scheme}://{host}"
+
+
+def _qr_rows(text: str) -> list[str]:
+    import segno
+
+    code = segno.make_qr(text, error="l")
+    return ["".join("1" if module else "0" for module in row) for row in code.matrix]
+
+
 @router.get("/signin", **SIGN_IN)
 @router.get("/sign-in", **SIGN_IN, operation_id="sign_in_again")
 async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, Query()]) -> Response:
@@ -80,7 +122,7 @@ async def sign_in(parts: Parts, request: Request, query: Annotated[SignInQuery, 
     If another page led here, or another user is signed in, a page asks first."""
     code = query.code
     found = await parts.sign_in.look_up(code)
-    other = await _signed_in_as(parts, request, None if found is None else found.user)
+    other = await signed_in_as(parts, request, None if found is None else found.user)
     if found is None:
         # An old tab, reloaded with its used link in a browser that is signed in: go on to the page.
         return RedirectResponse("/", status_code=303) if other is not None and reads_html(request) else _over(request)
@@ -114,18 +156,32 @@ async def _signed_in(parts: Services, request: Request, code: str) -> Response:
     found = await parts.sign_in.use(code)
     if found is None:
         return _over(request)
-    key, seconds = new_key(), found.session_seconds()
+    key, seconds = new_key(), found.session_seconds(parts.settings.sign_in_hours * 3600)
     response = _handing_over(key, found.user)
+    set_cookie(parts, request, response, found.user, seconds, key, led_by=found.led_by)
+    return response
+
+
+def set_cookie(
+    parts: Services,
+    request: Request,
+    response: Response,
+    user: str,
+    seconds: int,
+    key: str,
+    *,
+    led_by: tuple[str, ...] = (),
+) -> None:
+    """Sign a browser in: its cookie, of use only together with the key."""
     response.set_cookie(
         cookie_name(request.headers.get("host", "")),
-        issue_session(parts.settings, found.user, seconds, key=key, led_by=found.led_by),
+        issue_session(parts.settings, user, seconds, key=key, led_by=led_by),
         max_age=seconds,
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
         path="/",
     )
-    return response
 
 
 def _handing_over(key: str, user: str) -> Response:
@@ -156,7 +212,7 @@ def _asked(request: Request, code: str, found: Code, other: str | None) -> Respo
     )
 
 
-async def _signed_in_as(parts: Services, request: Request, wanted: str | None) -> str | None:
+async def signed_in_as(parts: Services, request: Request, wanted: str | None) -> str | None:
     """The user of a valid cookie, preferably another than `wanted`; None if there is none. A browser that follows a
     link sends no key: use this only to ask before a user is replaced, and for nothing else."""
     holders = await parts.sessions.holders(_cookies(request))

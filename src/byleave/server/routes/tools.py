@@ -21,7 +21,6 @@ from byleave.gate import mask_text
 from byleave.protocol.approvals import Decision, Inspection
 from byleave.protocol.chat import Cancelled
 from byleave.protocol.errors import ByleaveError, NotFound, RefusedError
-from byleave.protocol.events import PREVIEW_CHARACTERS, preview
 from byleave.protocol.executions import (
     BatchAck,
     Begun,
@@ -41,6 +40,7 @@ from byleave.protocol.wire import Identifier, WireModel
 from byleave.server.auth.tokens import Principal
 from byleave.server.dependencies import (
     IDENTIFIER,
+    IDENTIFIER_SCHEMA,
     Allow,
     Anyone,
     Executor,
@@ -57,6 +57,7 @@ from byleave.server.problems import problems
 from byleave.server.services import Services
 from byleave.store import STORAGE_ERRORS, ExecutionRow
 from byleave.store.executions import HistoryFilter, given_to_another
+from byleave.store.transitions import PREVIEW_CHARACTERS, preview
 
 router = APIRouter(route_class=StrictRoute, tags=["tools"])
 hot = APIRouter(route_class=HotRoute, tags=["tools"])
@@ -79,6 +80,7 @@ CLIENT_HEADER = Header(
     alias="Byleave-Client",
     description="Which client reports: only the one that got the signal may, with a token it has opened its stream "
     "with. Needed where several clients share a token.",
+    json_schema_extra=IDENTIFIER_SCHEMA,
 )
 TRACEPARENT = {
     "name": "traceparent",
@@ -100,7 +102,12 @@ class HistoryQuery(WireModel):
     tool_name: str | None = Field(default=None, max_length=100, description="Only of this tool.")
     status: ExecutionStatus | None = Field(default=None, description="Only in this state.")
     risk_level: RiskLevel | None = Field(default=None, description="Only of this level.")
-    cursor: str | None = Field(default=None, max_length=100, description="`next_cursor` of the page before.")
+    cursor: str | None = Field(
+        default=None,
+        max_length=100,
+        description="`next_cursor` of the page before.",
+        json_schema_extra={"pattern": f"^{CURSOR.pattern}$"},
+    )
     limit: int = Field(default=50, ge=1, le=200, description="How many on a page.")
 
 
@@ -303,7 +310,7 @@ async def history(parts: Parts, principal: Anyone, query: Annotated[HistoryQuery
     rows = page.rows
     much = sum(len(row.result or "") for row in rows) > MUCH_TO_SHORTEN
     ended = await parts.store.approvals.decisions([row.approval_id for row in rows])
-    executions = await asyncio.to_thread(_shortened, rows, ended) if much else _shortened(rows, ended)
+    executions = await asyncio.to_thread(shortened, rows, ended) if much else shortened(rows, ended)
     return ExecutionPage(
         executions=executions, total_count=page.total, total_is_exact=page.exact, next_cursor=page.cursor
     )
@@ -362,7 +369,7 @@ async def _cancel(parts: Services, principal: Principal, row: ExecutionRow) -> C
     return Cancelled(success=True, message="Stopped." if row.status.ended else "The client was told to stop it.")
 
 
-def _shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
+def shortened(rows: Sequence[ExecutionRow], ended: Mapping[str, Decision]) -> list[Execution]:
     """Shorten rows for a list: a page of whole results could be gigabytes."""
     return [_short(row, ended.get(row.approval_id or "")) for row in rows]
 

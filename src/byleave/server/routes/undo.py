@@ -8,7 +8,7 @@ agent's token is refused.
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
@@ -20,7 +20,16 @@ from byleave.protocol.errors import ConflictError, NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import new_id
 from byleave.server.auth.tokens import Principal
-from byleave.server.dependencies import Allow, ChatOrApprove, Executor, Parts, Project, StrictRoute, takes
+from byleave.server.dependencies import (
+    IDENTIFIER_SCHEMA,
+    Allow,
+    ChatOrApprove,
+    Executor,
+    Parts,
+    Project,
+    StrictRoute,
+    takes,
+)
 from byleave.server.errors import TooLarge, TooMany, Unavailable, WrongForm
 from byleave.server.problems import problems
 from byleave.server.services import Services
@@ -43,6 +52,7 @@ WAITING_PER_USER = 8
 MAX_REPORT_BYTES = 16 * 1024 * 1024
 CHANGES_FILES = frozenset({"write_file", "execute_command"})
 NOT_READ = "not shown: the rules deny reading it"
+Shown = TypeVar("Shown", bound=UndoPlan)
 ASKS = "The machine that ran the call is asked; it must be connected, or the answer is a 409 that says so."
 
 
@@ -58,9 +68,9 @@ async def undo_plan(parts: Parts, principal: ChatOrApprove, tool_id: str) -> Und
             "An agent's token can never ask a machine to undo.",
             hint="A person does, with a token that has the scope `chat` or `approve` and not `agent`.",
         )
-    row, report = await _ask(parts, principal.user_id, tool_id, None)
+    row, report = await _ask_about(parts, principal.user_id, tool_id, None)
     machine = await parts.machines.of(row.project_id)
-    return _as_may_be_read(machine, _plan_of(row, report))
+    return as_may_be_read(machine, _plan_of(row, report))
 
 
 @router.post(
@@ -77,7 +87,7 @@ async def undo(
     tool_id: str,
     body: UndoBody,
 ) -> UndoAnswer:
-    row, report = await _ask(parts, principal.user_id, tool_id, body)
+    row, report = await _ask_about(parts, principal.user_id, tool_id, body)
     if report.begun:
         message = "The machine is undoing it; that takes a while. The feed says when it is done."
         return UndoAnswer(tool_id=row.id, state="undoing", undo_id=None, files=0, message=message)
@@ -108,7 +118,11 @@ async def post_undo_report(
     request: Request,
     client: Annotated[
         str,
-        Header(alias="Byleave-Client", description="Which client reports; only the one that executed the call may."),
+        Header(
+            alias="Byleave-Client",
+            description="Which client reports; only the one that executed the call may.",
+            json_schema_extra=IDENTIFIER_SCHEMA,
+        ),
     ],
 ) -> Response:
     """The answer of the client that was asked (`tool.undo_request`). An undo that was carried out is recorded once,
@@ -142,11 +156,24 @@ async def post_undo_report(
     return Response(status_code=204)
 
 
-async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | None) -> tuple[ExecutionRow, UndoReport]:
-    """Ask the machine and wait for its report."""
+async def _ask_about(
+    parts: Services, user_id: str, tool_id: str, body: UndoBody | None
+) -> tuple[ExecutionRow, UndoReport]:
+    """Ask the machine about one call, and wait for its report."""
     row = await parts.store.executions.get(tool_id, user_id=user_id)
     await parts.presence.until_returned(row.project_id)
     _check_can_be_asked(parts, row)
+    report = await ask(parts, row, body)
+    if report is None:
+        return row, UndoReport(request_id=row.id, begun=True)
+    return row, UndoReport.model_validate_json(report)
+
+
+async def ask(
+    parts: Services, row: ExecutionRow, body: UndoBody | None, together: list[str] | None = None
+) -> str | None:
+    """Ask the machine and wait for its report; None if it has begun and takes long. `together`: all calls of the
+    conversation, newest first, of which `row` is the oldest."""
     request_id, news = new_id("undoreq"), asyncio.Event()
     stop = parts.bus.listen(report_topic(request_id), lambda fact: news.set())
     try:
@@ -154,7 +181,7 @@ async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | Non
             await parts.store.undos.ask(
                 row,
                 request_id,
-                actor=f"user:{user_id}",
+                actor=f"user:{row.user_id}",
                 plan=None if body is None else body.plan,
                 partial=body is not None and body.partial,
                 seconds=START_SECONDS,
@@ -162,6 +189,7 @@ async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | Non
                 # The machine knows its owner's rules, not those of the server.
                 keep_off=parts.machines.keep_off("read_file", *CHANGES_FILES),
                 admit=_admit,
+                together=together,
             )
             with suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
@@ -169,11 +197,9 @@ async def _ask(parts: Services, user_id: str, tool_id: str, body: UndoBody | Non
             left = await parts.store.undos.leave(request_id)
     finally:
         stop()
-    if left.report is not None:
-        return row, UndoReport.model_validate_json(left.report)
-    if left.has_begun:
-        return row, UndoReport(request_id=request_id, begun=True)
-    raise _no_answer(acts=body is not None)
+    if left.report is None and not left.has_begun:
+        raise _no_answer(acts=body is not None)
+    return left.report
 
 
 def _admit(pending: Pending) -> None:
@@ -206,17 +232,22 @@ def _check_can_be_asked(parts: Services, row: ExecutionRow) -> None:
     here = parts.presence.declared(row.project_id)
     if row.client_id in here:
         return
+    raise disconnected("This call", another=bool(here))
+
+
+def disconnected(what: str, *, another: bool) -> ConflictError:
+    """The answer where the machine cannot be asked. `another`: one that did not run it is connected."""
     known = "Only that machine knows what was there before."
-    if here:
-        message = f"This call ran on another machine than the one that is connected now. {known}"
+    if another:
+        message = f"{what} ran on another machine than the one that is connected now. {known}"
     else:
-        message = f"The machine this call ran on is not connected. {known}"
+        message = f"{what} ran on a machine that is not connected now. {known}"
     # It may have been an editor, whose changes `byleave undo` does not know.
     hint = (
         "Connect it again: `byleave connect` in its directory, or its folder opened in VS Code. Or undo it there: with "
         "`byleave undo`; in VS Code, with Undo This Change in the list Changed by Agents."
     )
-    raise ConflictError(message, state="disconnected", hint=hint)
+    return ConflictError(message, state="disconnected", hint=hint)
 
 
 def _plan_of(row: ExecutionRow, report: UndoReport) -> UndoPlan:
@@ -226,7 +257,7 @@ def _plan_of(row: ExecutionRow, report: UndoReport) -> UndoPlan:
     return report.plan
 
 
-def _as_may_be_read(machine: Machine, plan: UndoPlan) -> UndoPlan:
+def as_may_be_read(machine: Machine, plan: Shown) -> Shown:
     """Remove the texts of files that the rules deny reading: the client may not know these rules."""
     files = [
         change

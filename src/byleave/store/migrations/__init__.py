@@ -25,7 +25,7 @@ COVERED_SINCE = "0007"
 """From this revision on the audit chain covers rows."""
 REVISIONS = sorted(path.name[:4] for path in HERE.glob("versions/[0-9]*.py"))
 NEWEST = REVISIONS[-1]
-OLDEST_WRITER = "0013"
+OLDEST_WRITER = "0015"
 """The oldest revision whose servers may go on writing into a record of this one, beside newer ones.
 
 A migration that only adds leaves this as it is; any other raises it to its own revision. What "only adds" means is
@@ -66,6 +66,10 @@ def begin_tables(connection: sqlite3.Connection) -> None:
 
 def stored_revision(path: Path) -> str | None:
     """The revision of a record; None for an empty file. Raises ConfigurationError if this version cannot read it."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise ConfigurationError(
+            f"The database {str(path)!r} is not a file.", hint="Point BYLEAVE_DATABASE_URL at a file, or leave it out."
+        )
     with closing(sqlite3.connect(path)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if not tables:

@@ -17,7 +17,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -28,9 +28,21 @@ import psycopg
 import structlog
 
 from byleave.protocol.errors import ConfigurationError
-from byleave.store.database import Batch, Hint, Lookup, Space, StorageError, Transaction, UnknownEndError
+from byleave.store.database import (
+    MAX_BATCH,
+    Batch,
+    Hint,
+    Lookup,
+    OnCommit,
+    Space,
+    StorageError,
+    Transaction,
+    Unit,
+    UnknownEndError,
+    Worker,
+    closed,
+)
 from byleave.store.migrations import check_up_to_date
-from byleave.store.units import MAX_BATCH, OnCommit, Unit, Worker, closed
 
 from .connections import (
     FAILURES,
@@ -184,7 +196,7 @@ class PostgresDatabase:
         *,
         relaxed: bool = False,
         heavy: bool = False,
-        ahead: Sequence[Lookup] = (),
+        ahead: Callable[[], Sequence[Lookup]] | None = None,
     ) -> "asyncio.Future[Result]":
         # Queued now and not when awaited, so that calls are served in their order.
         future: asyncio.Future[Result] = self._loop.create_future()
@@ -390,7 +402,7 @@ class PostgresDatabase:
                     if len(units) == 1 or before != (statements.changes, len(batch.events), len(batch.links)):
                         return len(units) == 1
             ready = self._take_waiting(units) if grows else []
-            statements.look_ahead(chain.from_iterable(unit.ahead for unit in ready))
+            statements.look_ahead(_lookups(ready))
         self._before_commit(transaction)
         self._notify(statements, (hint.topic for unit in units for hint in unit.hints if not hint.stays))
         attempt.all_heads, attempt.is_committing = batch.all_heads, True
@@ -419,7 +431,7 @@ class PostgresDatabase:
             statements.execute("SET LOCAL synchronous_commit = on")
         turn = statements.execute(TAKE_TURN)
         lease = statements.execute(EXTEND_LEASE, {"id": self.server_id})
-        statements.look_ahead(chain.from_iterable(unit.ahead for unit in units))
+        statements.look_ahead(_lookups(units))
         row = lease.fetchone()
         attempt.total = turn.fetchone()["commits"]
         if row is None:  # new, or forgotten by the others while it slept
@@ -504,6 +516,10 @@ class PostgresDatabase:
 
 def _tell_of_us(transaction: Transaction) -> None:
     transaction.hints.append(Hint("servers"))
+
+
+def _lookups(units: list[Unit]) -> Iterator[Lookup]:
+    return chain.from_iterable(unit.ahead() for unit in units if unit.ahead is not None)
 
 
 def _fail(units: list[Unit], error: Exception) -> None:

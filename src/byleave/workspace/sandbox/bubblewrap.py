@@ -10,7 +10,9 @@ before, it leaves an orphan that waits forever. An orphan is a bubblewrap of thi
 reads its status pipe, or its outer process is gone. Other sandboxes are never touched.
 """
 
+import grp
 import os
+import pwd
 import re
 import select
 import signal
@@ -27,6 +29,7 @@ from typing import Literal
 from byleave.gate import UNKNOWN_COMMAND, UnderstoodCommand
 
 from .environment import (
+    CommandUser,
     beside_programs,
     clean_environment,
     command_user,
@@ -67,6 +70,7 @@ _SHARED_BYTES = 256 * 1024**2
 _COVER_BYTES = 16 * 1024**2
 # The sandbox's own processes, which count in the group too.
 _OWN_PROCESSES = 4
+_NO_OTHER_HOSTS = {"hosts": b"127.0.0.1 localhost\n::1 localhost\n"}
 
 # All in the sandbox's root, which is read-only.
 _LITTLE = (
@@ -103,6 +107,7 @@ class BubblewrapSandbox:
         self._runner = None if "owner" in without else command_user(root)
         self._is_root = os.geteuid() == 0 and self._runner is None
         self._pids_group = pids_group() if self._is_root else None
+        self._accounts = _account_files(root, self._runner)
         self._environment = clean_environment(root, _HOME)
         packages, chains = optional_packages(), usable_toolchains(root)
         self._holds_back = may_limit(self._runner.uid if self._runner else None)
@@ -233,13 +238,17 @@ class BubblewrapSandbox:
             members, _ = held.enter_context(limited_group(self._pids_group, LIMITS["nproc"] + _OWN_PROCESSES))
         elif self._pids_group is not None:
             base = base.model_copy(update={"limits": tuple(name for name in base.limits if name != "pids")})
-        written = memory_files(held, (*files.values(), *(() if program is None else (program,))))
+        # Other users of this machine, and without the network other hosts, are nothing a program needs to know.
+        made = self._accounts if network else {**self._accounts, **_NO_OTHER_HOSTS}
+        written = memory_files(held, (*files.values(), *made.values(), *(() if program is None else (program,))))
         settings = {fd: f"{_HOME}/{name}" for fd, name in zip(written, files, strict=False)}
-        filters = written[len(files) :]
+        copied = dict(zip(written[len(files) :], made, strict=False))
+        filters = written[len(files) + len(made) :]
         held_back = HeldBack(limits, held, members) if self._holds_back else None
         waits = [] if held_back is None else [held_back.fd]
         # Copied into the sandbox: a mount for each costs more.
-        copied = {_held(held, fd): path for path in ETC_FILES if (fd := _opened(f"/etc/{path}")) is not None}
+        others = (path for path in ETC_FILES if path not in made)
+        copied |= {_held(held, fd): path for path in others if (fd := _opened(f"/etc/{path}")) is not None}
         return Launch(
             argv=[
                 self._bwrap,
@@ -324,6 +333,28 @@ def _stays_inside(operand: str, root: str) -> bool:
 def _held(held: ExitStack, fd: int) -> int:
     held.callback(os.close, fd)
     return fd
+
+
+def _account_files(workspace: Path, runner: CommandUser | None) -> dict[str, bytes]:
+    """`passwd` and `group` for commands: the users that one meets there, and no other of this machine."""
+    uids, gids = {0, 65534, os.geteuid()}, {0, 65534, os.getegid()}
+    with suppress(FileNotFoundError):  # nothing can run there
+        owner = workspace.stat()
+        uids.add(owner.st_uid)
+        gids.add(owner.st_gid)
+    if runner is not None:
+        uids.add(runner.uid)
+        gids.add(runner.gid)
+    users, groups = list[str](), list[str]()
+    for uid in sorted(uids):
+        with suppress(KeyError):
+            user = pwd.getpwuid(uid)
+            gids.add(user.pw_gid)
+            users.append(f"{user.pw_name}:x:{uid}:{user.pw_gid}:{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}\n")
+    for gid in sorted(gids):
+        with suppress(KeyError):
+            groups.append(f"{grp.getgrgid(gid).gr_name}:x:{gid}:\n")
+    return {"passwd": "".join(users).encode(), "group": "".join(groups).encode()}
 
 
 def _opened(path: str) -> int | None:

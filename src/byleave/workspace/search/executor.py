@@ -106,8 +106,15 @@ class Names:
     """At most so many lines of each file are read."""
 
 
+def _in_any_case(glob: str) -> str:
+    return "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else letter for letter in glob)
+
+
 _SECRETS = Names(
-    tuple(glob for glob in secret_globs().files if "/" not in glob), secret=True, overrule=True, per_file=1
+    tuple(_in_any_case(glob) for glob in secret_globs().files if "/" not in glob),
+    secret=True,
+    overrule=True,
+    per_file=1,
 )
 _ANY_LINE = SearchFilesParams.model_construct(pattern="", max_results=MAX_MATCHES)
 

@@ -15,21 +15,30 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from byleave.gate import cover_key, mask_text, secret_name
-from byleave.protocol.changes import MAX_SHOWN_TEXT, MAX_UNDO_FILES, ChangeKind, ShownChange, UndoPlan
+from byleave.protocol.changes import (
+    MAX_SHOWN_TEXT,
+    MAX_UNDO_CALLS,
+    MAX_UNDO_FILES,
+    ChangeKind,
+    SessionUndoPlan,
+    ShownChange,
+    UndoPlan,
+)
 from byleave.protocol.engine import MAX_LISTED_CHANGES, ChangedFile, TextBefore, UndoList, UndoneCall
 from byleave.protocol.errors import CallerError, ToolFailure
 from byleave.workspace.denied_paths import Denials
 from byleave.workspace.paths import PathValidator, visible
 
 from .recorder import UndoRecorder
-from .restoring import Plan, Step, UndoHistory, path_of
-from .snapshots import State
+from .restoring import Plan, Step, UndoHistory, path_of, without
+from .snapshots import State, same
+from .store import Entry
 
 MAX_NAMED = 10
 SECRET = "not shown: it may hold secrets"  # noqa: S105 - a remark, not a secret
@@ -86,10 +95,10 @@ def same_content(step: Step) -> bool:
     return step.now is not None and step.target is not None and step.now.digest == step.target.digest
 
 
-def why_not(plan: Plan, *, partial: bool) -> str | None:
+def why_not(plan: Plan, *, partial: bool, what: str = "this call") -> str | None:
     """Return the reason why a plan is not carried out, or None. `partial`: contents not kept are no reason."""
     if plan.conflicts:
-        return f"Changed since this call: {named(plan.conflicts)}. So nothing was undone."
+        return f"Changed since {what}: {named(plan.conflicts)}. So nothing was undone."
     if plan.lost and not partial:
         return f"This cannot be brought back: {reasons(plan.lost)}. So nothing was undone."
     return None
@@ -100,9 +109,59 @@ def plan_notes(plan: Plan) -> list[str]:
     notes = [*plan.entry.notes]
     if plan.left:
         notes.append(f"Left where it is: {reasons(plan.left)}.")
-    if plan.entry.summary.split(" ")[0] == "git":
+    if _is_git(plan.entry):
         notes.append(_GIT_STAYS)
     return notes
+
+
+def _is_git(entry: Entry) -> bool:
+    return entry.summary.split(" ")[0] == "git"
+
+
+@dataclass(frozen=True, slots=True)
+class ManyPlans:
+    """The undo of several calls."""
+
+    plans: list[Plan]
+    """Newest call first."""
+    unknown: list[str]
+    """Calls of which nothing is kept."""
+
+    def merged(self, tool_id: str) -> Plan:
+        """Each path from now to what it was before all the calls, as the plan of one."""
+        steps: dict[str, Step] = {}
+        own = {plan.entry.id for plan in self.plans}
+        notes = dict.fromkeys(note for plan in self.plans for note in plan.entry.notes)
+        if any(_is_git(plan.entry) for plan in self.plans):
+            notes[_GIT_STAYS] = None
+        together = dict.fromkeys(one for plan in self.plans for one in plan.entry.together if one not in own)
+        entry = Entry(tool_id, "", "", "", notes=list(notes), together=list(together))
+        for plan in self.plans:
+            for step in plan.steps:
+                known = steps.get(step.path)
+                steps[step.path] = step if known is None else replace(known, target=step.target)
+        conflicts = dict.fromkeys(path for plan in self.plans for path in plan.conflicts)
+        lost = {path: why for plan in reversed(self.plans) for path, why in plan.lost.items() if path not in conflicts}
+        left = {path: why for plan in reversed(self.plans) for path, why in plan.left.items()}
+        changing = [step for step in steps.values() if not same(step.now, step.target)]
+        return Plan(entry, changing, list(conflicts), lost, left)
+
+    def digest(self) -> str:
+        return hashlib.sha256("".join(map(plan_digest, self.plans)).encode()).hexdigest()
+
+
+def plan_many(
+    history: UndoHistory, tool_ids: Iterable[str], denied: Callable[[Entry], Mapping[str, str]] | None = None
+) -> ManyPlans:
+    """Plan the undo of these calls, in the order in which they ended, without those that are undone already."""
+    entries = {entry.id: entry for entry in history.entries() if entry.undoes is None}
+    wanted = list(tool_ids)
+    for tool_id in wanted:
+        if tool_id in entries and not entries[tool_id].done:
+            history.entry(tool_id)  # raises, in words
+    chosen = [entry for entry in reversed(entries.values()) if entry.id in set(wanted) and entry.undoable]
+    plans = history.plan_all(chosen) if denied is None else history.plan_all(chosen, denied)
+    return ManyPlans(plans, [tool_id for tool_id in wanted if tool_id not in entries])
 
 
 def holds_texts(step: Step) -> bool:
@@ -214,6 +273,44 @@ class UndoDesk:
                 done = history.apply(plan)
         return told, done.id if done.changes else None
 
+    def look_all(self, tool_ids: Sequence[str], keep_off: KeepOff = _NOTHING) -> SessionUndoPlan:
+        """Return what undoing several calls would do now; `tool_ids` newest first."""
+        rules = _Rules(self._forbids, keep_off)
+        with self._lock:
+            history = self._open()
+            with _alone(history):
+                many = plan_many(history, tool_ids, lambda entry: _denied(entry, rules))
+                return _told_many(many, tool_ids, lambda step, room: _shown(history, step, room, rules))
+
+    def carry_out_all(
+        self,
+        tool_ids: Sequence[str],
+        digest: str,
+        undone: list[tuple[UndoPlan, str]],
+        *,
+        partial: bool,
+        wanted: Callable[[], bool],
+        keep_off: KeepOff = _NOTHING,
+    ) -> SessionUndoPlan:
+        """Undo several calls as it was shown, newest first; each that is done is added to `undone` at once, with the id
+        of its undo."""
+        rules = _Rules(self._forbids, keep_off)
+        with self._lock:
+            history = self._open()
+            with _alone(history):
+                many = plan_many(history, tool_ids, lambda entry: _denied(entry, rules))
+                told = _told_many(many, tool_ids)
+                if told.plan != digest:
+                    raise UndoRefused(CHANGED, told, hint="Look at what it would do now.")
+                why = why_not(many.merged(tool_ids[-1]), partial=partial, what="these calls")
+                if why is not None:
+                    raise UndoRefused(why, told, hint=None if told.conflicts else _PARTIAL)
+                if not wanted():
+                    raise UndoRefused("Its time was up before it could begin; nothing was undone.", told)
+                for plan, done in history.apply_all(many.plans):
+                    undone.append((_told(plan), done.id))
+        return told
+
     def changes(self) -> UndoList:
         """List files that calls changed, and undos that can be undone; newest first."""
         with self._lock:
@@ -277,20 +374,13 @@ class UndoDesk:
 def _plan(history: UndoHistory, tool_id: str, rules: _Rules) -> Plan:
     """Plan an undo without the paths that the rules deny."""
     entry = history.entry(tool_id)
-    plan = history.plan(entry)
+    return without(history.plan(entry), _denied(entry, rules))
+
+
+def _denied(entry: Entry, rules: _Rules) -> dict[str, str]:
     # Restoring is writing. A path denied to the call's own tool is not touched in its name either.
     whose = {path: rules.denying(path, "write_file", entry.tool_name) for path in entry.changes}
-    denied = {path: _DENIED.format(who) for path, who in whose.items() if who is not None}
-    if not denied:
-        return plan
-    return replace(
-        plan,
-        # So temporary files of an interrupted undo beside a denied path are not removed either.
-        entry=replace(entry, changes={path: pair for path, pair in entry.changes.items() if path not in denied}),
-        steps=[step for step in plan.steps if step.path not in denied],
-        conflicts=[path for path in plan.conflicts if path not in denied],
-        lost=plan.lost | {path: denied[path] for path in sorted(denied.keys() & set(_touched(plan)))},
-    )
+    return {path: _DENIED.format(who) for path, who in whose.items() if who is not None}
 
 
 # In the protocol's form
@@ -318,6 +408,19 @@ def _told(plan: Plan, shown: Callable[[Step, int], ShownChange] | None = None) -
         notes=[_told_words(note) for note in _notes(plan)][:_MAX_NOTES],
         together=[one for one in entry.together if _IDENTIFIER.fullmatch(one)][:_MAX_TOGETHER],
     )
+
+
+def _told_many(
+    many: ManyPlans, tool_ids: Sequence[str], shown: Callable[[Step, int], ShownChange] | None = None
+) -> SessionUndoPlan:
+    told = _told(many.merged(tool_ids[-1]), shown)
+    values: dict[str, Any] = {
+        **dict(told),
+        "plan": many.digest(),
+        "calls": [plan.entry.id for plan in many.plans][:MAX_UNDO_CALLS],
+        "unknown": many.unknown[:MAX_UNDO_CALLS],
+    }
+    return SessionUndoPlan(**values)
 
 
 def _shown(history: UndoHistory, step: Step, room: int, rules: _Rules) -> ShownChange:
@@ -378,12 +481,6 @@ def _key(state: State | None) -> list[Any]:
         return []
     known = state.digest or (list(state.stamp) if state.kind == "file" else "")
     return [state.kind, state.mode, list(state.owner), known, state.target or ""]
-
-
-def _touched(plan: Plan) -> Iterable[str]:
-    yield from (step.path for step in plan.steps)
-    yield from plan.conflicts
-    yield from plan.lost
 
 
 def _outlined(step: Step) -> ShownChange:

@@ -17,10 +17,10 @@ import hashlib
 import os
 import shlex
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from byleave.protocol.errors import ByleaveError, CallerError, ConfigurationError, NotFound, ToolFailure
 from byleave.protocol.wire import new_id, now
@@ -36,6 +36,9 @@ BATCH_BYTES = 64 * 1024 * 1024
 """Most bytes written before one sync for all files: they take space twice until then."""
 FEW = 16
 """Up to this many files are synced one by one, which does not wait for other programs' writes."""
+NOTHING_UNDONE: Mapping[str, State | None] = MappingProxyType({})
+NOTHING_DENIED: Mapping[str, str] = MappingProxyType({})
+_STAYS = "a later change of it stays, so this one does too"
 _AGAIN = "what is already as it was is passed over."
 _BUSY = "A call or another undo runs in this workspace right now, so this one did not begin."
 _MAX_OBJECT = 1 << 40
@@ -67,6 +70,23 @@ class Plan:
     """Paths that cannot be restored, and why."""
     left: dict[str, str] = field(default_factory=dict[str, str])
     """Paths that an undo leaves as they are, and why: git's own files, unscanned directories, pipes, sockets."""
+
+
+def without(plan: Plan, kept: Mapping[str, str]) -> Plan:
+    """The plan without these paths, which count as lost where it would have touched them."""
+    if not kept:
+        return plan
+    touched = {*(step.path for step in plan.steps), *plan.conflicts, *plan.lost}
+    return replace(
+        plan,
+        # So temporary files of an interrupted undo beside such a path are not removed either.
+        entry=replace(
+            plan.entry, changes={path: pair for path, pair in plan.entry.changes.items() if path not in kept}
+        ),
+        steps=[step for step in plan.steps if step.path not in kept],
+        conflicts=[path for path in plan.conflicts if path not in kept],
+        lost=plan.lost | {path: kept[path] for path in sorted(kept.keys() & touched)},
+    )
 
 
 def path_of(step: Step) -> str:
@@ -327,8 +347,11 @@ class UndoHistory:
 
     # Looking before acting
 
-    def plan(self, entry: Entry) -> Plan:
-        """Compare every path and change none; keep the current contents, so that the undo can be undone."""
+    def plan(self, entry: Entry, later: Mapping[str, State | None] = NOTHING_UNDONE) -> Plan:
+        """Compare every path and change none; keep the current contents, so that the undo can be undone.
+
+        `later`: what paths will be once later calls are undone.
+        """
         plan = Plan(entry)
         tried = {path for one in self._begun(entry) for path in one.changes}
         for path, (before, after) in entry.changes.items():
@@ -337,7 +360,7 @@ class UndoHistory:
                 plan.left[path] = left
                 continue
             try:
-                current = self._found(path, entry)
+                current = later[path] if path in later else self._found(path, entry)
             except OSError as error:
                 refuse_full(error, self._store.directory)
                 plan.conflicts.append(path)
@@ -353,6 +376,25 @@ class UndoHistory:
             else:
                 plan.steps.append(Step(path, current, before))
         return plan
+
+    def plan_all(
+        self, entries: Iterable[Entry], denied: Callable[[Entry], Mapping[str, str]] = lambda entry: NOTHING_DENIED
+    ) -> list[Plan]:
+        """Plan the undo of several calls, newest first, each as if those before it in the list were undone.
+
+        A path that one of them cannot restore stays as it is, so it is lost for the older ones too. `denied`: paths of
+        a call that must not be restored, and why.
+        """
+        plans: list[Plan] = []
+        later: dict[str, State | None] = {}
+        stays: set[str] = set()
+        for entry in entries:
+            kept = {**dict.fromkeys(stays & entry.changes.keys(), _STAYS), **denied(entry)}
+            plan = without(self.plan(entry, later), kept)
+            later |= {step.path: step.target for step in plan.steps}
+            stays |= {*kept, *plan.lost, *plan.left, *plan.conflicts}
+            plans.append(plan)
+        return plans
 
     def _found(self, path: str, entry: Entry) -> State | None:
         try:
@@ -421,6 +463,21 @@ class UndoHistory:
         undo.done = True
         self._index.put(undo)
         return undo
+
+    def apply_all(self, plans: Iterable[Plan]) -> Iterator[tuple[Plan, Entry]]:
+        """Carry out plans of `plan_all` in their order; yield each call's undo once it is done. The caller is `alone`.
+
+        Each call is compared with what is there once more, since the calls before it in the list have been undone.
+        """
+        for plan in plans:
+            if not plan.steps:
+                continue
+            found = self.plan(plan.entry)
+            targets = {step.path: step.target for step in plan.steps}
+            other = {step.path: step.target for step in found.steps}
+            if found.conflicts or other != targets:
+                raise changed(min({*found.conflicts, *(targets.keys() ^ other.keys()), *targets}))
+            yield plan, self.apply(found)
 
     def _begun(self, entry: Entry) -> list[Entry]:
         """Return the interrupted undos of a call."""

@@ -2,7 +2,7 @@
 
 import json
 
-from byleave.protocol.events import LIST_ITEMS, PREVIEW_CHARACTERS, TEXT_CHARACTERS, preview
+from byleave.store.transitions import LIST_ITEMS, PREVIEW_CHARACTERS, TEXT_CHARACTERS, preview
 
 
 def test_nothing_stays_nothing() -> None:

@@ -1,12 +1,10 @@
 """Command lines where there is no shell: read as a shell would read them, or refused."""
 
-import shlex
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byleave.adapters.deepagents import NotPlain, plain_words
+from byleave.gate.commands.lines import NotPlain, plain_words, typed_line
 
 pytestmark = pytest.mark.promise("I")
 
@@ -50,4 +48,4 @@ def test_line_that_needs_a_shell_is_refused(line: str) -> None:
 
 @given(st.lists(st.text(min_size=1), min_size=1))
 def test_quoted_words_come_back_as_they_were(words: list[str]) -> None:
-    assert plain_words(shlex.join(["run", *words])) == ["run", *words]
+    assert plain_words(typed_line(["run", *words])) == ["run", *words]

@@ -29,8 +29,11 @@ PYTEST = PYTHONDONTWRITEBYTECODE= PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 \
 BROWSERS := tests/ui tests/vscode
 # They need a processor and little else: they can run beside anything.
 PURE := tests/gate tests/protocol
+# What runs other projects' software against ours.
+COMPAT := tests/compat tests/adapters tests/deploy/test_proxies.py tests/deploy/test_sign_in_behind_proxies.py \
+	tests/server/auth/test_identity_provider.py tests/ui/test_sign_in_by_provider.py
 
-.PHONY: help setup ui vsix up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
+.PHONY: help setup ui vsix sdk-js up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode test-sdk-js test-compat units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +63,10 @@ dist/byleave.vsix: vscode/node_modules/.ready ui/node_modules/.ready schema/type
 	@scripts/vsix
 	@touch $@
 
+sdk-js: sdk-js/node_modules/.ready ## build the SDK for JavaScript into sdk-js/dist
+	@rm -rf sdk-js/dist
+	@$(NODE); cd sdk-js && npx --no-install tsc -p tsconfig.build.json
+
 up: setup ui ## start server, client, agent and chat for DIR (make up DIR=~/code/app)
 	@# A job of its own has the terminal to itself: Ctrl-C stops Byleave in order, and not make, which would end with 130.
 	@set -m; $(BIN)/byleave up "$(DIR)"; :
@@ -73,7 +80,7 @@ picture: setup ## record the README's moving picture from the real demo (a minut
 test: setup ## everything CI runs: check, all tests, and that more than 90 % of each part is covered
 	@rm -f .coverage .coverage.*
 	@# What waits for the network goes first; what needs a processor alone fills the time.
-	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode test-pure
+	@$(MAKE) --no-print-directory -j 3 tools check-types check-lint check-web units-ui units-vscode test-sdk-js test-pure
 	@# Browsers wait for most of their time.
 	@$(MAKE) --no-print-directory -j 2 -O test-browsers test-rest
 	@if [ -n "$(COVERAGE)" ]; then $(BIN)/python scripts/coverage_table.py; fi
@@ -112,7 +119,7 @@ units-ui: ui/node_modules/.ready
 units-vscode: vscode/node_modules/.ready tools
 	@$(NODE); cd vscode && npx --no-install vitest run --coverage --silent
 
-tools: ui vsix tests/provider/node_modules/.ready
+tools: ui vsix tests/compat/node_modules/.ready
 	@scripts/setup-tests
 	@scripts/setup-vscode-host
 
@@ -122,6 +129,14 @@ test-ui: setup ui units-ui ## the page only: its units, and every flow in a real
 
 test-vscode: setup units-vscode ## the extension only: its units, and the packed .vsix in a real VS Code
 	@$(PYTEST) tests/vscode
+
+test-sdk-js: sdk-js/node_modules/.ready ## the SDK for JavaScript only: with both libraries, on a real server
+	@$(NODE); cd sdk-js && npx --no-install vitest run --coverage --silent
+
+# All of it runs in `make test` too, in its short form and without the Inspector, which is as large as the rest.
+test-compat: setup ui test-sdk-js tests/compat/node_modules/.ready tests/compat/inspector/node_modules/.ready ## other projects' software against ours: protocols, frameworks, proxies; Schemathesis for MINUTES
+	@scripts/setup-tests
+	@COMPAT_SECONDS=$$((60 * $(MINUTES))) $(PYTEST) $(COMPAT) -n $(BROWSER_WORKERS) --dist worksteal -rs
 
 check: setup ## linters, types, import layers, lock file and generated files
 	@$(MAKE) --no-print-directory -j 2 check-types check-lint check-web
@@ -136,15 +151,16 @@ check-lint: schema/node_modules/.ready
 check-types:
 	@$(BIN)/pyright src tests bench scripts
 
-check-web: ui/node_modules/.ready vscode/node_modules/.ready
+check-web: ui/node_modules/.ready vscode/node_modules/.ready sdk-js/node_modules/.ready
 	@$(NODE); cd ui && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
 	@$(NODE); cd vscode && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
+	@$(NODE); cd sdk-js && npx --no-install tsc --noEmit && npx --no-install biome check --error-on-warnings .
 
 fix: setup ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md
+schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md, in sdk-js/src
 	@$(BIN)/python scripts/schema.py
 
 lock: setup ## pin all dependencies again after a change in pyproject.toml
@@ -199,5 +215,5 @@ bench-asking: setup ## how often a person would be asked, over what real agents 
 	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
-	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules src/byleave/server/page vscode/dist vscode/engine .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules sdk-js/node_modules sdk-js/dist sdk-js/coverage tests/compat/node_modules tests/compat/inspector/node_modules src/byleave/server/page vscode/dist vscode/engine .coverage .coverage.* htmlcov dist build
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

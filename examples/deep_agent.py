@@ -13,8 +13,8 @@ TASK = "Read /README.md and write a summary of it to /summary.md."
 
 
 async def main() -> None:
-    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"]) as hands:
-        worker = create_deep_agent(model=ChatOpenAI(model=os.environ["MODEL"]), backend=ByleaveBackend(hands))
+    async with byleave.Machine(project_id=os.environ["BYLEAVE_PROJECT"]) as machine:
+        worker = create_deep_agent(model=ChatOpenAI(model=os.environ["MODEL"]), backend=ByleaveBackend(machine))
         result = await worker.ainvoke({"messages": [{"role": "user", "content": TASK}]})
     print(result["messages"][-1].text)
 

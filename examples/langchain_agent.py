@@ -13,8 +13,8 @@ TASK = "Read README.md and write a summary of it to summary.md."
 
 
 async def main() -> None:
-    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"]) as hands:
-        worker = create_agent(ChatOpenAI(model=os.environ["MODEL"]), tools=byleave_tools(hands))
+    async with byleave.Machine(project_id=os.environ["BYLEAVE_PROJECT"]) as machine:
+        worker = create_agent(ChatOpenAI(model=os.environ["MODEL"]), tools=byleave_tools(machine))
         result = await worker.ainvoke({"messages": [{"role": "user", "content": TASK}]})
     print(result["messages"][-1].text)
 

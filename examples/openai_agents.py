@@ -15,8 +15,8 @@ TASK = "Read README.md and write a summary of it to summary.md."
 async def main() -> None:
     set_tracing_disabled(disabled=True)
     model = OpenAIChatCompletionsModel(os.environ["MODEL"], openai_client=AsyncOpenAI())
-    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"]) as hands:
-        worker = Agent(name="worker", model=model, tools=byleave_tools(hands))
+    async with byleave.Machine(project_id=os.environ["BYLEAVE_PROJECT"]) as machine:
+        worker = Agent(name="worker", model=model, tools=byleave_tools(machine))
         result = await Runner.run(worker, TASK)
     print(result.final_output)
 

@@ -12,8 +12,8 @@ TASK = "Read README.md and write a summary of it to summary.md."
 
 
 async def main() -> None:
-    async with byleave.Agent(project_id=os.environ["BYLEAVE_PROJECT"]) as hands:
-        worker = Agent(f"openai-chat:{os.environ['MODEL']}", toolsets=[ByleaveToolset(hands)])
+    async with byleave.Machine(project_id=os.environ["BYLEAVE_PROJECT"]) as machine:
+        worker = Agent(f"openai-chat:{os.environ['MODEL']}", toolsets=[ByleaveToolset(machine)])
         result = await worker.run(TASK)
     print(result.output)
 

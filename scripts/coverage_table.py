@@ -23,7 +23,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "calls": ("calls/",),
     "agents": ("agents/",),
     "adapters": ("adapters/",),
-    "sdk": ("sdk/", "__init__.py"),
+    "sdk": ("sdk/", "__init__.py", "errors.py"),
     "server": ("server/",),
     "workspace": ("workspace/",),
     "client": ("client/",),

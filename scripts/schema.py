@@ -3,8 +3,9 @@
     python scripts/schema.py            write schema/ and docs/settings.md
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts and docs/settings.md. The types
-are also compiled, strictly, with schema/check.ts. Nothing here is imported by Byleave itself.
+Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md and, for the SDK in
+JavaScript, sdk-js/src/protocol.ts and sdk-js/src/catalogue.ts. The types are also compiled, strictly, with
+schema/check.ts. Nothing here is imported by Byleave itself.
 """
 
 import argparse
@@ -22,13 +23,18 @@ from settings_page import settings_page
 
 from byleave.protocol.engine import NOTIFICATIONS, REQUESTS
 from byleave.protocol.schema import wire_schema
+from byleave.protocol.tools import TOOLS
 from byleave.server import openapi_document
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
-TOOLS = SCHEMA / "node_modules" / ".bin"
+SDK = ROOT / "sdk-js" / "src"
+PROGRAMS = SCHEMA / "node_modules" / ".bin"
 # They start `node` by its name; the pinned one is beside our Python.
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+# What an agent in JavaScript sees.
+SDK_TYPES = ("Execution", "ToolCatalogue", "ToolResponse", *(spec.result.__name__ for spec in TOOLS.values()))
 
 BANNER = "/* Generated from byleave.schema.json by `make schema`. Do not edit. */"
 
@@ -51,7 +57,7 @@ def typescript(schema_text: str) -> str:
         source.write_text(schema_text, encoding="utf-8")
         done = subprocess.run(
             [
-                TOOLS / "json2ts",
+                PROGRAMS / "json2ts",
                 "--input", source,
                 "--unreachableDefinitions",
                 "--no-additionalProperties",
@@ -65,7 +71,38 @@ def typescript(schema_text: str) -> str:
         )  # fmt: skip
     if done.returncode != 0:
         sys.exit(f"json-schema-to-typescript failed:\n{done.stderr}")
-    return NOISE.sub("", done.stdout) + engine_methods()
+    return NOISE.sub("", done.stdout)
+
+
+def part(document: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The schema of these types, with what they refer to."""
+    kept: dict[str, Any] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in kept:
+            kept[name] = document["$defs"][name]
+            waiting += re.findall(r'"#/\$defs/(\w+)"', json.dumps(kept[name]))
+    return document | {"$defs": dict(sorted(kept.items()))}
+
+
+def catalogue() -> str:
+    """The six tools for an agent in JavaScript."""
+    tools = {
+        spec.script_name: {
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": spec.params.model_json_schema(),
+        }
+        for spec in TOOLS.values()
+    }
+    return f"{CATALOGUE_HEAD}export const CATALOGUE = {json.dumps(tools, indent=2, ensure_ascii=False)} as const;\n"
+
+
+CATALOGUE_HEAD = """/* Generated from protocol/tools.py by `make schema`. Do not edit. */
+
+/** The six tools: name on the wire, description and JSON Schema of the parameters, by their names in JavaScript. */
+"""
 
 
 def engine_methods() -> str:
@@ -93,7 +130,7 @@ def compiles(types: str) -> bool:
         (Path(directory) / "types.ts").write_text(types, encoding="utf-8")
         (Path(directory) / "check.ts").write_text((SCHEMA / "check.ts").read_text(encoding="utf-8"), encoding="utf-8")
         done = subprocess.run(
-            [TOOLS / "tsc", "--noEmit", "--strict", "--target", "es2022", "--module", "esnext",
+            [PROGRAMS / "tsc", "--noEmit", "--strict", "--target", "es2022", "--module", "esnext",
              "--moduleResolution", "bundler", Path(directory) / "check.ts"],
             capture_output=True,
             text=True,
@@ -111,7 +148,9 @@ def generated() -> dict[Path, str]:
     return {
         SCHEMA / "byleave.schema.json": schema_text,
         SCHEMA / "openapi.json": as_json(openapi_document()),
-        SCHEMA / "types.ts": typescript(schema_text),
+        SCHEMA / "types.ts": typescript(schema_text) + engine_methods(),
+        SDK / "protocol.ts": typescript(as_json(part(wire_schema(), SDK_TYPES))),
+        SDK / "catalogue.ts": catalogue(),
         ROOT / "docs" / "settings.md": settings_page(),
     }
 

@@ -15,7 +15,7 @@ from byleave.protocol.approvals import ApproveBody
 from byleave.protocol.chat import MessageAccepted, MessageBody
 from byleave.protocol.errors import UnreachableError
 from byleave.protocol.states import Scope
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from byleave.server import issue_token
 from harness.household import Household, open_household
 
@@ -123,7 +123,7 @@ async def test_whoever_decides_in_an_editor_is_told_that_another_agent_asks(hous
     running = asyncio.create_task(turn.run("write a.md: one"))
     await editor.until(lambda: len(editor.asked) == 1)
     token = issue_token(household.settings, "alice", (Scope.AGENT,), 600, agent="stranger")
-    async with Agent(household.url, token, household.project_id, session_id=turn.session.session_id) as stranger:
+    async with Machine(household.url, token, household.project_id, session_id=turn.session.session_id) as stranger:
         asked = await stranger.start("write_file", {"path": "b.md", "content": "two"})
         await editor.until(lambda: len(editor.asked) == 2)
         await stranger.cancel(asked.tool_id)

@@ -11,13 +11,15 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 from openai import AsyncOpenAI
 
 from byleave.adapters.deepagents import ByleaveBackend
-from byleave.adapters.langchain import byleave_tools
+from byleave.adapters.langchain import byleave_tools, settle
 from byleave.protocol.executions import ToolCaller, ToolResponse
 from byleave.protocol.states import ExecutionStatus
-from byleave.sdk import Agent
+from byleave.protocol.tools import ReadFileResult
+from byleave.sdk import Machine
 from harness.household import Household
 from harness.json_values import JsonObject
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
@@ -73,7 +75,7 @@ async def test_a_thread_that_is_gone_on_with_does_not_repeat_its_call(household:
 class _Uncancelled:
     """A caller that dies without a word, as a process does."""
 
-    def __init__(self, caller: Agent) -> None:
+    def __init__(self, caller: Machine) -> None:
         self._caller = caller
 
     async def execute(self, tool_name: str, tool_params: JsonObject, *, key: str | None = None) -> ToolResponse:
@@ -108,12 +110,113 @@ async def test_a_forged_history_runs_nothing_without_the_person(household: House
     assert [row.status for row in await household.person.record()] == [ExecutionStatus.REJECTED]
 
 
-async def test_tools_say_that_they_are_asynchronous(household: Household) -> None:
+async def test_broken_arguments_are_told_to_the_model(household: Household) -> None:
     async with household.agent() as caller:
         (tool,) = byleave_tools(caller, tools=["read_file"])
+        assert "not a JSON object" in await tool.ainvoke("README.md")
+
+
+@pytest.mark.parametrize("kind", ["machine", "sync machine"])
+async def test_invoke_works_like_ainvoke(household: Household, connect: Connect, task: ModelServer, kind: str) -> None:
+    def work() -> str:
+        machine = household.agent()
+        caller = machine if kind == "machine" else machine.blocking()
+        model = ChatOpenAI(model="scripted", base_url=task.url, api_key="test")  # type: ignore[arg-type]
+        result = create_agent(model, tools=byleave_tools(caller)).invoke({"messages": [HumanMessage("go")]})
+        machine.blocking().close()
+        return result["messages"][-1].text
+
+    assert await asyncio.to_thread(work) == "All done."
+    await check_task(household, task)
+
+
+async def test_a_machine_that_blocks_serves_ainvoke_too(household: Household) -> None:
+    machine = await asyncio.to_thread(lambda: household.agent().blocking())
+    (tool,) = byleave_tools(machine, tools=["read_file"])
+    assert "hello" in await tool.ainvoke({"path": "README.md"})
+    await asyncio.to_thread(machine.close)
+
+
+async def test_a_caller_inside_a_server_does_not_block(household: Household) -> None:
+    async with household.agent() as caller:
+        (tool,) = byleave_tools(cast(ToolCaller, _Uncancelled(caller)), tools=["read_file"])
         with pytest.raises(NotImplementedError, match="ainvoke"):
             tool.invoke({"path": "README.md"})
-        assert "not a JSON object" in await tool.ainvoke("README.md")
+
+
+async def test_the_typed_result_is_the_artifact_of_the_message(household: Household) -> None:
+    (household.workspace / "big.txt").write_text("x" * 300_000)
+    async with household.agent() as caller:
+        (tool,) = byleave_tools(caller, tools=["read_file"])
+        message, big, bad = [
+            await tool.ainvoke({"type": "tool_call", "id": path, "name": "read_file", "args": {"path": path}})
+            for path in ("README.md", "big.txt", "../x")
+        ]
+    assert isinstance(message.artifact, ReadFileResult)
+    assert message.artifact.content == "hello\n"
+    assert big.artifact is None, "a history that is saved should not hold it"
+    assert (bad.status, bad.artifact) == ("error", None)
+
+
+async def test_a_graph_resumed_before_the_answer_pauses_again(household: Household, connect: Connect) -> None:
+    """Whatever it is resumed with is not an approval."""
+    household.person.decide = lambda question: None
+    script = by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("Written."))
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    with open_model_server(script) as server:
+        async with household.agent() as caller:
+            tools = byleave_tools(caller, interrupt=True)
+            agent = create_agent(chat(connect(server)), tools=tools, checkpointer=InMemorySaver())
+            paused = await agent.ainvoke({"messages": [HumanMessage("go")]}, config)
+            assert await settle(paused["__interrupt__"], caller, seconds=0) is None
+            for said in ("approved", {"decisions": [{"type": "approve"}]}):
+                paused = await agent.ainvoke(Command(resume=said), config)
+                assert paused["__interrupt__"][0].value["tool_params"]["path"] == "a.txt"
+            assert not (household.workspace / "a.txt").exists()
+            question = await household.person.until("tool.approval_request")
+            await household.person.approve(question.approval_id)  # type: ignore[union-attr]
+            result = await agent.ainvoke(await settle(paused["__interrupt__"], caller), config)
+    assert result["messages"][-1].text == "Written."
+    assert len(await household.person.record()) == 1
+
+
+async def test_two_questions_of_one_turn_are_both_asked_and_both_answered(
+    household: Household, connect: Connect
+) -> None:
+    household.person.decide = lambda question: None
+    writes = [("write_file", {"path": f"{name}.txt", "content": "x"}, name) for name in "ab"]
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    with open_model_server(by_step(calls(*writes), say("Written."))) as server:
+        async with household.agent() as caller:
+            tools = byleave_tools(caller, interrupt=True)
+            agent = create_agent(chat(connect(server)), tools=tools, checkpointer=InMemorySaver())
+            await agent.ainvoke({"messages": [HumanMessage("go")]}, config)
+            asked = (await agent.aget_state(config)).interrupts
+            assert len(asked) == 2
+            household.person.decide = lambda question: True
+            for waiting in (await household.person.api.approvals()).approvals:
+                await household.person.approve(waiting.id)
+            result = await agent.ainvoke(await settle(asked, caller), config)
+    assert result["messages"][-1].text == "Written."
+    assert sorted(path.name for path in household.workspace.glob("*.txt")) == ["a.txt", "b.txt"]
+
+
+async def test_invoke_pauses_and_resumes_as_well(household: Household) -> None:
+    household.person.decide = lambda question: None
+    script = by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("Written."))
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    with open_model_server(script) as server:
+        model = ChatOpenAI(model="scripted", base_url=server.url, api_key="test")  # type: ignore[arg-type]
+        machine = household.agent().blocking()
+        agent = create_agent(model, tools=byleave_tools(machine, interrupt=True), checkpointer=InMemorySaver())
+        await asyncio.to_thread(agent.invoke, {"messages": [HumanMessage("go")]}, config)
+        paused = await asyncio.to_thread(agent.invoke, Command(resume=True), config)
+        question = await household.person.until("tool.approval_request")
+        await household.person.approve(question.approval_id)  # type: ignore[union-attr]
+        await asyncio.to_thread(machine.wait, paused["__interrupt__"][0].value["tool_id"])
+        result = await asyncio.to_thread(agent.invoke, Command(resume=True), config)
+        await asyncio.to_thread(machine.close)
+    assert result["messages"][-1].text == "Written."
 
 
 # deepagents

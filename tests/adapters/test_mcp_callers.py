@@ -16,7 +16,7 @@ from byleave.protocol.errors import CallerError, UnreachableError
 from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ResponseStatus
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from byleave.settings import ServerSettings
 from harness.household import Household
 from harness.http_server import running_server
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.promise("I")
 class PlainCaller:
     """A ToolCaller and nothing more."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Machine) -> None:
         self._agent = agent
 
     async def start(self, tool_name: str, tool_params: Mapping[str, object], *, key: str | None = None) -> ToolResponse:

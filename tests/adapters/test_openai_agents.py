@@ -1,18 +1,32 @@
 """The OpenAI Agents SDK on Byleave: its tools, its interruptions, and nothing it says is an approval."""
 
 import asyncio
+import copy
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, RunState, Tool, set_tracing_disabled
+from agents import (
+    Agent,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    RunResultStreaming,
+    RunState,
+    Tool,
+    ToolCallOutputItem,
+    set_tracing_disabled,
+)
 from openai import AsyncOpenAI
 
-from byleave.adapters.openai_agents import byleave_tools, settle
+from byleave.adapters.openai_agents import byleave_tools, settle, withdraw
 from byleave.protocol.errors import CallerError
+from byleave.protocol.executions import ToolResponse
 from byleave.protocol.states import ExecutionStatus
+from byleave.protocol.tools import ReadFileResult
 from harness.household import Household
+from harness.json_values import JsonObject
 from harness.model_server import ModelServer, by_step, call, calls, open_model_server, say
 
 from .conftest import Connect, check_task
@@ -137,6 +151,108 @@ async def test_cancelling_a_run_calls_its_call_off(household: Household, connect
             await household.person.until("tool.finished", tool_id=question.tool_id)  # type: ignore[union-attr]
     (row,) = await household.person.record()
     assert row.status is ExecutionStatus.FAILED
+
+
+async def test_cancelling_a_streamed_run_takes_its_question_back(household: Household, connect: Connect) -> None:
+    household.person.decide = lambda question: None
+    with open_model_server(by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("."))) as server:
+        async with household.agent() as machine:
+            run = Runner.run_streamed(worker(connect(server), byleave_tools(machine)), "go")
+            streaming = asyncio.create_task(_read(run))
+            question = await household.person.until("tool.approval_request")
+            run.cancel()
+            await streaming
+            await household.person.until("tool.finished", tool_id=question.tool_id)  # type: ignore[union-attr]
+    assert not (await household.person.api.approvals()).approvals
+
+
+async def _read(run: RunResultStreaming) -> None:
+    async for _ in run.stream_events():
+        pass
+
+
+async def test_a_machine_that_closes_right_after_a_cancellation_still_takes_its_question_back(
+    household: Household, connect: Connect
+) -> None:
+    """The SDK leaves the task of a cancelled tool behind, so nobody waits for it."""
+    household.person.decide = lambda question: None
+    with open_model_server(by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("."))) as server:
+        async with household.agent() as machine:
+            running = asyncio.create_task(Runner.run(worker(connect(server), byleave_tools(machine)), "go"))
+            await household.person.until("tool.approval_request")
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+    (row,) = await household.person.record()
+    assert row.status is ExecutionStatus.FAILED
+
+
+async def test_a_run_cancelled_while_it_asks_takes_all_its_questions_back(
+    household: Household, connect: Connect
+) -> None:
+    household.person.decide = lambda question: None
+    both = calls(("write_file", {"path": "a.txt", "content": "x"}), ("write_file", {"path": "b.txt", "content": "x"}))
+    with open_model_server(by_step(both, say("."))) as server:
+        async with household.agent() as machine:
+            start, second = machine.start, asyncio.Event()
+
+            async def slow(tool_name: str, params: JsonObject, *, key: str | None = None) -> ToolResponse:
+                if params["path"] == "b.txt":
+                    await household.person.until("tool.approval_request")
+                    second.set()
+                    await asyncio.Event().wait()
+                return await start(tool_name, params, key=key)
+
+            machine.start = slow  # type: ignore[method-assign]
+            tools = byleave_tools(machine, interrupt=True, scope="t")
+            running = asyncio.create_task(Runner.run(worker(connect(server), tools), "go"))
+            await second.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            await household.person.until("tool.finished")
+    assert [row.status for row in await household.person.record()] == [ExecutionStatus.FAILED]
+
+
+async def test_an_interrupted_run_that_is_dropped_takes_its_question_back(
+    household: Household, connect: Connect
+) -> None:
+    household.person.decide = lambda question: None
+    with open_model_server(by_step(call("write_file", {"path": "a.txt", "content": "x"}), say("."))) as server:
+        async with household.agent() as machine:
+            tools = byleave_tools(machine, interrupt=True, scope="t")
+            result = await Runner.run(worker(connect(server), tools), "go")
+            await withdraw(result.to_state(), machine, scope="t")
+            await withdraw(result.to_state(), machine, scope="t")
+    assert not (await household.person.api.approvals()).approvals
+    (row,) = await household.person.record()
+    assert row.status is ExecutionStatus.FAILED
+
+
+async def test_the_output_of_a_call_has_the_typed_result(household: Household, connect: Connect) -> None:
+    script = by_step(call("read_file", {"path": "README.md"}), say("It says hello."))
+    with open_model_server(script) as server:
+        async with household.agent() as machine:
+            result = await Runner.run(worker(connect(server), byleave_tools(machine)), "go")
+        assert '"content": "hello' in server.requests[-1].results[0][1]
+    (output,) = (item.output for item in result.new_items if isinstance(item, ToolCallOutputItem))
+    assert isinstance(output.result, ReadFileResult)
+    assert output.result.content == "hello\n"
+    assert copy.deepcopy(output) == output
+
+
+async def test_a_blocking_machine_serves_a_run_without_a_loop(household: Household) -> None:
+    script = by_step(call("read_file", {"path": "README.md"}), say("It says hello."))
+
+    def work() -> str:
+        with household.agent().blocking() as machine, asyncio.Runner() as runner:
+            client = AsyncOpenAI(base_url=server.url, api_key="test")
+            result = runner.run(Runner.run(worker(client, byleave_tools(machine)), "go"))
+            runner.run(client.close())
+            return result.final_output
+
+    with open_model_server(script) as server:
+        assert await asyncio.to_thread(work) == "It says hello."
 
 
 async def test_only_the_tools_that_were_chosen_are_offered(household: Household) -> None:

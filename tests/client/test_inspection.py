@@ -16,13 +16,12 @@ from byleave.client.connection import connect_client
 from byleave.client.handler import ToolHandler
 from byleave.gate import Gate
 from byleave.protocol.approvals import Inspection
-from byleave.protocol.errors import NotFound, UnreachableError
+from byleave.protocol.errors import DriftedError, NotFound, UnreachableError
 from byleave.protocol.events import InspectionRequested
 from byleave.protocol.states import AgentMode
 from byleave.protocol.verdicts import Finding, Verdict, VerdictLevel
 from byleave.protocol.wire import now
 from byleave.settings import ClientSettings
-from byleave.workspace.stopping import DriftedError
 from harness.json_values import JsonObject
 
 from .conftest import MakeApproved, MakeHandler, MakeSignal, RecordingLink, StubServer

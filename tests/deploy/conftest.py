@@ -1,10 +1,10 @@
 """Servers behind the proxies of deploy/."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Protocol, Unpack
 
 import aiohttp
 import pytest
@@ -14,8 +14,6 @@ from byleave.settings import ServerSettings
 from harness.http_server import SECRET, Server, User, running_server
 from harness.options import ServerOptions
 from harness.proxies import NAME, Kind, Proxy, in_front_of, why_not
-
-Behind = Callable[[Kind], AbstractAsyncContextManager["Deployed"]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,10 @@ class Deployed:
 
     def visitor(self) -> User:
         return User(self.proxy.url, self.session, "")
+
+
+class Behind(Protocol):
+    def __call__(self, kind: Kind, **settings: Unpack[ServerOptions]) -> AbstractAsyncContextManager[Deployed]: ...
 
 
 def behind_proxy(place: Path, **changes: Unpack[ServerOptions]) -> AbstractAsyncContextManager[Server]:
@@ -56,11 +58,12 @@ def behind(tmp_path: Path) -> Behind:
     """Starts a server and a proxy before it."""
 
     @asynccontextmanager
-    async def start(kind: Kind) -> AsyncGenerator[Deployed]:
+    async def start(kind: Kind, **settings: Unpack[ServerOptions]) -> AsyncGenerator[Deployed]:
         skip_without(kind)
+        # What is sent is seen at once or not in this test: no sign of life pushes it along.
+        values: ServerOptions = {"heartbeat_seconds": 600, **settings}
         async with AsyncExitStack() as stack:
-            # What is sent is seen at once or not in this test: no sign of life pushes it along.
-            server = await stack.enter_async_context(behind_proxy(tmp_path / "home", heartbeat_seconds=600))
+            server = await stack.enter_async_context(behind_proxy(tmp_path / "home", **values))
             proxy = await stack.enter_async_context(in_front_of(kind, tmp_path / kind, [server.listening.port]))
             yield Deployed(server, proxy, await stack.enter_async_context(proxy.session()))
 

@@ -7,6 +7,7 @@ waits by the clock.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
+import jwt
 from pydantic import SecretStr
 
 from byleave.client.api import ServerApi
@@ -23,7 +25,7 @@ from byleave.protocol.approvals import ApproveBody, RejectBody
 from byleave.protocol.events import ApprovalRequested, FeedEvent
 from byleave.protocol.executions import Execution
 from byleave.protocol.states import Scope
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from byleave.server import Listening, issue_token, serve
 from byleave.settings import ClientSettings, ServerSettings
 from harness.options import ServerOptions
@@ -109,13 +111,20 @@ class Household:
     def token(self, *scopes: Scope, user: str = "alice") -> str:
         return issue_token(self.settings, user, scopes or (Scope.AGENT,), 600)
 
+    @property
+    def expired_token(self) -> str:
+        """An agent's token that was good until an hour ago."""
+        claims = jwt.decode(self.token(), options={"verify_signature": False})
+        past = int(time.time()) - 3600
+        return jwt.encode(claims | {"iat": past - 1, "exp": past}, SECRET, algorithm="HS256")
+
     @cached_property
     def agent_token(self) -> str:
         return self.token()
 
-    def agent(self, *, name: str | None = None) -> Agent:
+    def agent(self, *, name: str | None = None) -> Machine:
         """An agent that runs elsewhere, with a token that can approve nothing; each time the same one."""
-        return Agent(self.url, self.agent_token, self.project_id, name=name)
+        return Machine(self.url, self.agent_token, self.project_id, name=name)
 
 
 @asynccontextmanager

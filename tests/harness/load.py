@@ -21,7 +21,7 @@ from byleave.protocol.chat import MessageBody, RunList
 from byleave.protocol.errors import ByleaveError, ConflictError, UnreachableError
 from byleave.protocol.executions import Execution, has_ended
 from byleave.protocol.states import RunState
-from byleave.sdk import Agent, Client
+from byleave.sdk import Client, Machine
 
 APPEND = """\
 import sys
@@ -150,7 +150,7 @@ class Load:
     # An agent that runs elsewhere
 
     async def _work(self, name: str, client: Client) -> None:
-        agent = client.agent(self.place.project_id)
+        agent = Machine(project_id=self.place.project_id, client=client)
         while not self.account.stop:
             what = self._chance.choices(("read", "write", "command"), (4, 3, 3))[0]
             call = self._call(what, name)
@@ -160,7 +160,7 @@ class Load:
                 self._fault(f"{call.line} ({what}) was answered: {type(error).__name__}: {error.message}")
             await asyncio.sleep(self._chance.uniform(0, MOST_PAUSE_SECONDS))
 
-    async def _ask(self, call: Call, name: str, agent: Agent, api: ServerApi) -> None:
+    async def _ask(self, call: Call, name: str, agent: Machine, api: ServerApi) -> None:
         if call.what == "read":
             tool, params = "read_file", {"path": "read.txt"}
         elif call.what == "write":

@@ -78,9 +78,11 @@ class Proxy:
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[aiohttp.ClientSession]:
         """A session to which our name is this machine's, and our certificate a good one."""
-        connector = aiohttp.TCPConnector(resolver=_Here(), ssl=self.trust, limit=0)
-        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        async with aiohttp.ClientSession(connector=self.connector(), cookie_jar=aiohttp.DummyCookieJar()) as session:
             yield session
+
+    def connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(resolver=_Here(), ssl=self.trust, limit=0)
 
 
 class _Here(AbstractResolver):

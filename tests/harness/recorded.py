@@ -24,7 +24,6 @@ class Span:
     """Its trace, and its own id."""
     parent: int | None
     attributes: JsonObject
-    links: list[tuple[int, int]]
     start: int
     end: int
     failed: bool
@@ -74,7 +73,6 @@ def _span(span: ReadableSpan) -> Span:
         place=(context.trace_id, context.span_id),
         parent=span.parent.span_id if span.parent else None,
         attributes=dict(cast(Any, span.attributes or {})),
-        links=[(link.context.trace_id, link.context.span_id) for link in span.links],
         start=span.start_time or 0,
         end=span.end_time or 0,
         failed=not span.status.is_ok,

@@ -27,11 +27,11 @@ async def household(tmp_path: Path) -> AsyncIterator[Household]:
 
 async def test_agent_cancelled_while_its_call_begins_still_calls_it_off(household: Household) -> None:
     async with household.agent() as agent:
-        api = agent._client.api
+        api = agent.client.api
         execute, begun, answer = api.execute, asyncio.Event(), asyncio.Event()
 
-        async def slow(request: ExecuteRequest) -> ToolResponse:
-            response = await execute(request)
+        async def slow(request: ExecuteRequest, parent: str | None) -> ToolResponse:
+            response = await execute(request, parent)
             begun.set()
             await answer.wait()  # the server has it; the answer is on its way
             return response
@@ -50,7 +50,9 @@ async def test_agent_cancelled_while_its_call_begins_still_calls_it_off(househol
 async def test_agent_cancelled_in_a_call_that_asks_nobody_calls_it_off(household: Household) -> None:
     empty = (await household.person.api.create_project("no machine")).project_id
     async with byleave.Client(household.url, household.token()) as client:
-        calling = asyncio.create_task(client.agent(empty).execute("read_file", {"path": "a.txt"}))
+        calling = asyncio.create_task(
+            byleave.Machine(project_id=empty, client=client).execute("read_file", {"path": "a.txt"})
+        )
         async with asyncio.timeout(10):
             while not (rows := await household.person.record()):
                 await asyncio.sleep(0)
@@ -73,7 +75,7 @@ async def test_agent_cancelled_while_the_server_is_away_does_not_hang(
         async def away(*_: object) -> Any:
             raise UnreachableError("away")
 
-        agent._client.api.cancel = away  # type: ignore[method-assign]
+        agent.client.api.cancel = away  # type: ignore[method-assign]
         began = time.monotonic()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -96,7 +98,7 @@ async def test_stream_that_is_turned_away_is_not_asked_for_again_at_once(
     tried: list[float] = []
     async with household.agent() as agent:
         asked = await agent.start("write_file", {"path": "a.txt", "content": "x"})
-        api = agent._client.api
+        api = agent.client.api
         tool_stream = api.tool_stream
 
         def counted(tool_id: str, last_event_id: int | None = None) -> Any:
@@ -123,7 +125,7 @@ async def test_streams_of_an_agent_never_keep_the_person_out(
     monkeypatch.setattr(streams, "STREAMS_PER_USER", 3)
     async with household.agent() as agent:
         asked = await agent.start("write_file", {"path": "a.txt", "content": "x"})
-        api = agent._client.api
+        api = agent.client.api
         async with api.tool_stream(asked.tool_id), api.tool_stream(asked.tool_id), api.tool_stream(asked.tool_id):
             with pytest.raises(UnreachableError, match="streams open already"):
                 async with api.tool_stream(asked.tool_id):

@@ -62,7 +62,7 @@ async def test_the_mode_of_an_agent_reaches_its_calls_and_is_bounded_by_its_toke
         (wide, AgentMode.SANDBOX),
         (household.agent_token, AgentMode.FULL),
     ):
-        async with byleave.Agent(household.url, token, household.project_id, mode=mode) as agent:
+        async with byleave.Machine(household.url, token, household.project_id, mode=mode) as agent:
             statuses.append((await agent.start("write_file", {"path": "a.txt", "content": "x"})).status)
     waits = ResponseStatus.AWAITING_APPROVAL
     assert statuses == [ResponseStatus.COMPLETED, waits, waits]
@@ -154,15 +154,15 @@ async def test_a_client_finds_projects_by_name_and_says_which_there_are(househol
     token = household.token(Scope.CHAT)
     async with byleave.Client(household.url, token) as client:
         assert (await client.project("demo")).project_id == household.project_id
-        assert len((await client.agent(household.project_id).tools()).tools) == 6
+        assert len((await byleave.Machine(project_id=household.project_id, client=client).tools()).tools) == 6
         with pytest.raises(NotFound, match="No project 'nope'"):
             await client.project("nope")
 
 
 def test_an_agent_without_a_project_or_a_token_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BYLEAVE_TOKEN", raising=False)
-    with pytest.raises(CallerError, match="needs a project"):
-        byleave.Agent("http://127.0.0.1:1", "token")
+    with pytest.raises(CallerError, match="that of a project"):
+        byleave.Machine("http://127.0.0.1:1", "token")
     with pytest.raises(ConfigurationError, match="no token"):
         byleave.Client("http://127.0.0.1:1")
 

@@ -93,7 +93,7 @@ async def test_call_that_waits_for_a_person_keeps_none_of_its_content(server: Se
         await until_waiting(person, 3)
         async with asyncio.timeout(10):
             while len(large_texts()) > before:  # the last one is just being forgotten
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.02)
 
 
 async def test_bodies_of_calls_that_have_not_begun_share_the_room_of_their_sender(

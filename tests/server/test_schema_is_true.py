@@ -196,7 +196,8 @@ async def test_answers_are_as_described(server: Server, page: str) -> None:
     project = await alice.project()
     session = (await alice.post(f"/my/projects/{project}/chat/messages", {"content": "hello"})).json["session_id"]
     tool_id, approval_id = await alice.question(project)
-    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "session_id": session, "name": "x"}
+    ids = {"project_id": project, "tool_id": tool_id, "approval_id": approval_id, "session_id": session}
+    ids |= {"name": "x", "path": "mcp"}
     passed = 0
     for method, path, operation in _operations():
         streams = "text/event-stream" in str(operation["responses"].get("200"))

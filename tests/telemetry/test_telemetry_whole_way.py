@@ -5,6 +5,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from byleave import telemetry
 from byleave.protocol.chat import MessageBody
@@ -82,16 +83,31 @@ async def test_an_agents_approved_write_is_one_trace_from_the_run_to_the_result(
     assert all(span.start >= run.start and span.end <= run.end + 10**9 for span in seen.spans)
 
 
-async def test_a_callers_trace_goes_on_and_the_two_are_linked(seen: Seen, household: Household) -> None:
+async def test_a_call_belongs_to_its_callers_trace(seen: Seen, household: Household) -> None:
     answer = await execute(household, "read_file", {"path": "a.txt"}, traceparent=CALLER)
     assert answer["status"] == "completed"
     request, call = seen.one("byleave.request"), seen.one("execute_tool read_file")
-    assert f"{request.place[0]:032x}" == CALLER[3:35]
-    assert f"{request.parent:016x}" == CALLER[36:52]
+    assert {f"{span.place[0]:032x}" for span in seen.spans} == {CALLER[3:35]}
+    assert f"{request.parent:016x}" == f"{call.parent:016x}" == CALLER[36:52]
+    on_client = seen.one("byleave.client.execute")
+    assert on_client.parent == seen.one("byleave.result").parent == seen.one("byleave.client").place[1]
+
+
+async def test_a_caller_that_is_not_sampled_keeps_no_call_from_being_recorded(seen: Seen, household: Household) -> None:
+    answer = await execute(household, "read_file", {"path": "a.txt"}, traceparent=CALLER[:-2] + "00")
+    call = seen.one("execute_tool read_file")
     assert call.place == telemetry.place_of_call(answer["tool_id"], None)[:2]
-    assert request.links == [call.place]
-    assert [f"{trace_id:032x}" for trace_id, _ in call.links] == [CALLER[3:35]]
     assert call.parent is None
+
+
+async def test_the_current_span_of_an_agent_is_the_parent_of_its_call(seen: Seen, household: Household) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("an agent")
+    with tracer.start_as_current_span("its work") as work:
+        async with household.agent() as machine:
+            await machine.read_file("a.txt")
+    call = seen.one("execute_tool read_file")
+    assert call.parent == work.get_span_context().span_id
+    assert call.place[0] == work.get_span_context().trace_id
 
 
 LIES = (
@@ -111,7 +127,7 @@ async def test_a_traceparent_of_another_form_counts_as_none(seen: Seen, househol
     assert not seen.named("byleave.request")
     calls = seen.named("execute_tool list_directory")
     assert len(calls) == len(LIES)
-    assert not any(call.links for call in calls)
+    assert {call.parent for call in calls} == {None}
 
 
 async def test_two_traceparents_count_as_none(seen: Seen, household: Household) -> None:
@@ -207,7 +223,7 @@ async def test_a_question_answered_after_a_restart_hangs_in_the_same_trace(seen:
         asked = (await household.person.api.approvals()).approvals[0]
         old_project = household.project_id
     gate = seen.one("byleave.gate")
-    assert telemetry.begun(answer["tool_id"])  # what was remembered in the process is gone, as after a crash
+    telemetry.switch.begun.clear()  # what was remembered in the process is gone, as after a crash
     async with open_household(tmp_path) as household:
         household.person.project_id = old_project
         await household.person.reject(asked.id, "no")

@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
 from byleave.protocol.executions import ToolResponse
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from harness.household import Household
 
 from .conftest import OpenPage, question, shot
@@ -74,7 +74,7 @@ async def turn_on(page: Page) -> None:
 
 
 @asynccontextmanager
-async def writes(agent: Agent, *paths: str) -> AsyncGenerator[list[asyncio.Task[ToolResponse]]]:
+async def writes(agent: Machine, *paths: str) -> AsyncGenerator[list[asyncio.Task[ToolResponse]]]:
     """Calls that ask, and wait for as long as the test looks at their questions."""
     calls = [asyncio.create_task(agent.execute("write_file", {"path": path, "content": "x"})) for path in paths]
     yield calls

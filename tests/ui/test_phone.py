@@ -16,7 +16,7 @@ import pytest_asyncio
 import segno
 from playwright.async_api import Browser, BrowserContext, CDPSession, Page, expect
 
-from byleave.sdk import Agent
+from byleave.sdk import Machine
 from harness.browser import fill_project, new_context, open_browser, phone_context
 from harness.household import Household, open_household
 from harness.json_values import JsonObject
@@ -235,7 +235,7 @@ async def test_link_of_a_notification_opens_the_question_in_its_project_or_says_
     other = (await home.person.api.create_project("another project")).project_id
     asked: list[str] = []
     for project_id, path in ((home.project_id, "here.txt"), (other, "one.txt"), (other, "two.txt")):
-        async with Agent(home.url, home.token(), project_id) as agent:
+        async with Machine(home.url, home.token(), project_id) as agent:
             answer = await agent.start("write_file", {"path": path, "content": "1"})
         assert answer.approval_id is not None
         asked.append(answer.approval_id)

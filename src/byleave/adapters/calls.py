@@ -12,10 +12,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from byleave.protocol.errors import CallerError
-from byleave.protocol.executions import ToolResponse
+from byleave.protocol.executions import BlockingCaller, ToolCaller, ToolResponse
 from byleave.protocol.states import ErrorType, ResponseStatus
-from byleave.protocol.tools import TOOLS, ToolSpec
+from byleave.protocol.tools import TOOLS, ToolResult, ToolSpec
 from byleave.protocol.wire import JsonObject, canonical_json
 
 MODEL_CHARACTERS = 100_000
@@ -180,15 +182,62 @@ def specs_of(tools: Iterable[str] | None) -> list[ToolSpec]:
     return [TOOLS[name] for name in names]
 
 
-async def response_text(response: ToolResponse, params: Mapping[str, Any]) -> str:
+def text_of(response: ToolResponse, params: Mapping[str, Any]) -> str:
     """Return the text of an ended call for the model."""
-    if response.status is not ResponseStatus.COMPLETED:
-        if UNREADABLE in params:
-            name = response.tool_name
-            return f"The arguments of {name} are not a JSON object.\nhint: send one object with its parameters"
-        return failure(response)
-    result = response.result or {}
-    if response.edited:
-        result = {EDITED: response.edited, **result}
-    # A file of 100 MB must not be encoded on the event loop.
-    return await asyncio.to_thread(shown_to_model, result) if bulk(result) > BIG else shown_to_model(result)
+    if response.status is ResponseStatus.COMPLETED:
+        result = response.result or {}
+        return shown_to_model({EDITED: response.edited, **result} if response.edited else result)
+    if UNREADABLE in params:
+        return (
+            f"The arguments of {response.tool_name} are not a JSON object.\nhint: send one object with its parameters"
+        )
+    return failure(response)
+
+
+async def response_text(response: ToolResponse, params: Mapping[str, Any]) -> str:
+    """Return the text of an ended call for the model. A file of 100 MB is not encoded on the event loop."""
+    big = bulk(response.result or {}) > BIG
+    return await asyncio.to_thread(text_of, response, params) if big else text_of(response, params)
+
+
+def typed_result(response: ToolResponse) -> ToolResult | None:
+    """Return the result of a completed call as the model of its tool; None for any other."""
+    if response.status is not ResponseStatus.COMPLETED or response.tool_name not in TOOLS:
+        return None
+    try:
+        # A newer machine may send more than we know.
+        return TOOLS[response.tool_name].result.model_validate(response.result, extra="ignore")
+    except ValidationError:
+        return None
+
+
+def attached_result(response: ToolResponse) -> ToolResult | None:
+    """Return the typed result to go beside its text; None if it is too big for a history that is saved."""
+    return typed_result(response) if bulk(response.result or {}) <= BIG else None
+
+
+class Shown(str):
+    """The text of a call for the model, with its result as the model of its tool: None unless it completed."""
+
+    __slots__ = ("result",)
+    result: ToolResult | None
+
+    def __new__(cls, text: str, result: ToolResult | None = None) -> "Shown":
+        shown = super().__new__(cls, text)
+        shown.result = result
+        return shown
+
+
+def question_of(response: ToolResponse, params: Mapping[str, Any]) -> JsonObject:
+    """Return what a paused run says of a call that waits for a person."""
+    return {
+        "tool_name": response.tool_name,
+        "tool_params": dict(params),
+        "tool_id": response.tool_id,
+        "approval_id": response.approval_id,
+    }
+
+
+def caller_of(caller: ToolCaller | BlockingCaller) -> ToolCaller:
+    """Return the caller for an event loop."""
+    return caller.caller if isinstance(caller, BlockingCaller) else caller

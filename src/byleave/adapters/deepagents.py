@@ -1,6 +1,6 @@
 """Byleave for deepagents: its file tools and its shell on the user's machine, through the gate.
 
-    agent = create_deep_agent(model=model, backend=ByleaveBackend(byleave.Agent(url, token, project_id)))
+    agent = create_deep_agent(model=model, backend=ByleaveBackend(byleave.Machine(url, token, project_id)))
 
 deepagents has its own file tools (`ls`, `edit_file`, `glob`, `grep`, …) on top of a backend. Here every operation is a
 call of one of the six tools, so none bypasses the gate. `/` is the workspace. There is no shell: `execute` takes one
@@ -12,6 +12,10 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from typing import Any
+
+from .versions import warn_if_untested
+
+warn_if_untested("deepagents")
 
 from deepagents.backends.protocol import (
     DeleteResult,
@@ -31,12 +35,12 @@ from deepagents.backends.protocol import (
 from wcmatch import glob as globs
 
 from byleave.gate.commands.lines import NotPlain, plain_words
-from byleave.protocol.executions import ToolCaller
+from byleave.protocol.executions import BlockingCaller, ToolCaller
 from byleave.protocol.states import ResponseStatus
 from byleave.protocol.tools import MAX_COMMAND_SECONDS, MAX_MATCHES
 from byleave.protocol.wire import JsonObject
 
-from .calls import EDITED, failure
+from .calls import EDITED, caller_of, failure
 
 _MASKED = "[masked:"
 _BYTE_ORDER_MARK = {"utf-8": "", "utf-8-sig": "\ufeff"}
@@ -52,8 +56,8 @@ class _Failed(Exception):
 class ByleaveBackend(SandboxBackendProtocol):
     """A project's workspace as a backend. Asynchronous only: a person may take hours."""
 
-    def __init__(self, caller: ToolCaller, *, name: str = "byleave") -> None:
-        self._caller = caller
+    def __init__(self, caller: ToolCaller | BlockingCaller, *, name: str = "byleave") -> None:
+        self._caller = caller_of(caller)
         self._name = name
 
     @property

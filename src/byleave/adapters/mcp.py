@@ -1,6 +1,6 @@
 """Byleave for MCP: its six tools as an MCP server, for Claude Code, Cursor and any other host.
 
-    await serve_stdio(byleave.Agent(url, token, project_id))     # what `byleave mcp` does
+    await serve_stdio(byleave.Machine(url, token, project_id))     # what `byleave mcp` does
     server = byleave_server(caller)                              # for any other transport
 
 Built on the library's low-level server: the schemas are ours, and arguments reach the gate as the host sent them. The
@@ -79,7 +79,7 @@ FindCaller = Callable[[Context], Awaitable[Found]]
 
 @runtime_checkable
 class StreamingCaller(ToolCaller, Protocol):
-    """A ToolCaller that can also stream the events of a call, such as `byleave.Agent`."""
+    """A ToolCaller that can also stream the events of a call, such as `byleave.Machine`."""
 
     def follow(self, tool_id: str) -> AsyncGenerator[FeedEvent | ToolResponse]: ...
 

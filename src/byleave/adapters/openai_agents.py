@@ -1,30 +1,44 @@
 """Byleave for the OpenAI Agents SDK: function tools, with approvals as interruptions.
 
-    tools = byleave_tools(agent)                               # waits inside the tool until a person has answered
-    tools = byleave_tools(agent, interrupt=True, scope="t1")   # ends the run with interruptions instead
+    tools = byleave_tools(machine)                               # waits inside the tool until a person has answered
+    tools = byleave_tools(machine, interrupt=True, scope="t1")   # ends the run with interruptions instead
 
 With `interrupt`, a call that needs a person is requested at once, and the run returns with an interruption. Save
-`result.to_state().to_json()`; when people have answered, call `await settle(state, agent, scope="t1")` and resume the
-state. The SDK's approval decides nothing: a state approved by anybody else still waits for the person.
+`result.to_state().to_json()`; when people have answered, call `await settle(state, machine, scope="t1")` and resume the
+state, in any process. The SDK's approval decides nothing: a state approved by anybody else still waits for the person.
+A state that is not resumed leaves its questions open: `await withdraw(state, machine, scope="t1")` takes them back.
+
+A cancelled run takes its questions back. The output of a completed call is text with the typed result as `.result`.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
+
+from .versions import warn_if_untested
+
+warn_if_untested("openai-agents")
 
 from agents import FunctionTool, RunContextWrapper, RunState
 from agents.items import ToolApprovalItem
 from agents.tool_context import ToolContext
 
-from byleave.protocol.errors import CallerError
-from byleave.protocol.executions import ToolCaller, has_ended
+from byleave.protocol.errors import ByleaveError, CallerError
+from byleave.protocol.executions import BlockingCaller, ToolCaller, has_ended
 from byleave.protocol.states import ResponseStatus
 from byleave.protocol.tools import TOOLS, ToolSpec
 
-from .calls import call_key, read_arguments, response_text, specs_of
+from .calls import Shown, attached_result, call_key, caller_of, read_arguments, response_text, specs_of
 
 
 def byleave_tools(
-    caller: ToolCaller, *, tools: Iterable[str] | None = None, interrupt: bool = False, scope: str | None = None
+    caller: ToolCaller | BlockingCaller,
+    *,
+    tools: Iterable[str] | None = None,
+    interrupt: bool = False,
+    scope: str | None = None,
 ) -> list[FunctionTool]:
     """Return the tools for an agent of the SDK; `tools` selects some of the six.
 
@@ -33,10 +47,33 @@ def byleave_tools(
     """
     if interrupt and scope is None:
         raise CallerError("Interruptions outlive this process, so they need a scope.", hint="pass scope=<thread id>")
-    return [_tool(caller, spec, scope, interrupt=interrupt) for spec in specs_of(tools)]
+    asked = Asked(caller_of(caller)) if interrupt else None
+    return [_tool(caller_of(caller), spec, scope, asked) for spec in specs_of(tools)]
 
 
-def _tool(caller: ToolCaller, spec: ToolSpec, scope: str | None, *, interrupt: bool) -> FunctionTool:
+class Asked:
+    """Questions that runs have asked so far. A run that is cancelled before it can return them takes them back."""
+
+    def __init__(self, caller: ToolCaller) -> None:
+        self._caller = caller
+        self._of_run: WeakKeyDictionary[RunContextWrapper[Any], list[str]] = WeakKeyDictionary()
+
+    async def asks(self, run: RunContextWrapper[Any], name: str, params: Mapping[str, Any], key: str | None) -> bool:
+        """Begin a call now: one that needs nobody has ended by the time the SDK runs it."""
+        asked = self._of_run.setdefault(run, [])
+        try:
+            response = await self._caller.start(name, params, key=key)
+        except asyncio.CancelledError:
+            with suppress(ByleaveError):
+                await asyncio.gather(*(self._caller.cancel(tool_id) for tool_id in asked))
+            raise
+        if has_ended(response):
+            return False
+        asked.append(response.tool_id)
+        return True
+
+
+def _tool(caller: ToolCaller, spec: ToolSpec, scope: str | None, asked: Asked | None) -> FunctionTool:
     def key_of(call_id: str, params: Mapping[str, Any]) -> str | None:
         # Without a scope, the tools serve many conversations. Models restart their call numbers in each, and nothing
         # outlives the run: every call is a new one.
@@ -44,12 +81,11 @@ def _tool(caller: ToolCaller, spec: ToolSpec, scope: str | None, *, interrupt: b
 
     async def invoke(context: ToolContext[Any], arguments: str) -> str:
         params = read_arguments(arguments)
-        key = key_of(context.tool_call_id, params)
-        return await response_text(await caller.execute(spec.name, params, key=key), params)
+        response = await caller.execute(spec.name, params, key=key_of(context.tool_call_id, params))
+        return Shown(await response_text(response, params), attached_result(response))
 
     async def asks(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
-        """Begin the call now: one that needs nobody has ended by the time the SDK runs it."""
-        return not has_ended(await caller.start(spec.name, arguments, key=key_of(call_id, arguments)))
+        return asked is not None and await asked.asks(context, spec.name, arguments, key_of(call_id, arguments))
 
     return FunctionTool(
         name=spec.name,
@@ -58,22 +94,21 @@ def _tool(caller: ToolCaller, spec: ToolSpec, scope: str | None, *, interrupt: b
         on_invoke_tool=invoke,
         # Strict mode requires every parameter; ours have defaults, and the gate is stricter than any schema.
         strict_json_schema=False,
-        needs_approval=asks if interrupt else False,
+        needs_approval=False if asked is None else asks,
     )
 
 
-async def settle(state: "RunState[Any, Any]", caller: ToolCaller, *, scope: str, seconds: float | None = None) -> bool:
+async def settle(
+    state: "RunState[Any, Any]", caller: ToolCaller | BlockingCaller, *, scope: str, seconds: float | None = None
+) -> bool:
     """Apply people's decisions to a saved state; return True if it can be resumed.
 
     Waits for the answers, at most `seconds`. Interruptions of other tools are left alone.
     """
-    settled = True
-    for item in state.get_interruptions():
-        call = _call_of(item)
-        if call is None:
-            settled = False
-            continue
-        name, params, call_id = call
+    caller = caller_of(caller)
+    ours = list(_ours(state))
+    settled = len(ours) == len(state.get_interruptions())
+    for item, name, params, call_id in ours:
         begun = await caller.start(name, params, key=call_key(scope, call_id, name, params))
         response = begun if has_ended(begun) else await caller.wait(begun.tool_id, seconds)
         if not has_ended(response):
@@ -85,11 +120,20 @@ async def settle(state: "RunState[Any, Any]", caller: ToolCaller, *, scope: str,
     return settled
 
 
-def _call_of(item: ToolApprovalItem) -> tuple[str, Mapping[str, Any], str] | None:
-    """Return tool, parameters and id of one of our interruptions."""
-    raw = item.raw_item
-    fields: dict[str, Any] = raw if isinstance(raw, dict) else vars(raw)
-    name, call_id, arguments = fields.get("name"), fields.get("call_id"), fields.get("arguments")
-    if name not in TOOLS or not isinstance(call_id, str) or not isinstance(arguments, str):
-        return None
-    return name, read_arguments(arguments), call_id
+async def withdraw(state: "RunState[Any, Any]", caller: ToolCaller | BlockingCaller, *, scope: str) -> None:
+    """Take back the questions of a saved state that will not be resumed."""
+    caller = caller_of(caller)
+    for _, name, params, call_id in _ours(state):
+        begun = await caller.start(name, params, key=call_key(scope, call_id, name, params))
+        if not has_ended(begun):
+            await caller.cancel(begun.tool_id)
+
+
+def _ours(state: "RunState[Any, Any]") -> Iterator[tuple[ToolApprovalItem, str, Mapping[str, Any], str]]:
+    """Yield our interruptions, each with tool, parameters and call id."""
+    for item in state.get_interruptions():
+        raw = item.raw_item
+        fields: dict[str, Any] = raw if isinstance(raw, dict) else vars(raw)
+        name, call_id, arguments = fields.get("name"), fields.get("call_id"), fields.get("arguments")
+        if name in TOOLS and isinstance(call_id, str) and isinstance(arguments, str):
+            yield item, name, read_arguments(arguments), call_id

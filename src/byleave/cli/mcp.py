@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from byleave.adapters.mcp import serve_stdio
-from byleave.sdk import Client
+from byleave.sdk import Client, Machine
 
 from .options import Server, Verbose, new_app
 from .places import check_project, find_server, project_to_watch
@@ -56,4 +56,5 @@ async def mcp(
             project = (await project_to_watch(client.api, known, Path.cwd())).project_id
         else:
             await check_project(client.api, project)
-        await until_stopped(serve_stdio(client.agent(project), tools=tool or None, page=f"{known.server_url}/"))
+        machine = Machine(project_id=project, client=client)
+        await until_stopped(serve_stdio(machine, tools=tool or None, page=f"{known.server_url}/"))

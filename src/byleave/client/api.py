@@ -336,8 +336,10 @@ class ServerApi:
         if generation is not None:
             self._headers[GENERATION] = str(generation)
         self._session: aiohttp.ClientSession | None = None
+        self.reached = False
+        """True once anything has answered a request at this address."""
         self.met = False
-        """True once a Byleave server has answered at this address."""
+        """True once a Byleave server has."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -465,8 +467,9 @@ class ServerApi:
     async def available_tools(self, project_id: str) -> ToolCatalogue:
         return await self._get(f"{_project(project_id)}/tools/available", ToolCatalogue)
 
-    async def execute(self, request: ExecuteRequest) -> ToolResponse:
-        return await self._post("/my/tools/execute", request, ToolResponse)
+    async def execute(self, request: ExecuteRequest, parent: str | None = None) -> ToolResponse:
+        """Call a tool. `parent` is the traceparent of the span that calls."""
+        return await self._post("/my/tools/execute", request, ToolResponse, parent=parent)
 
     async def get_tool(self, tool_id: str, wait: float | None = None) -> Execution:
         query = {} if wait is None else {"wait": f"{wait:g}"}
@@ -578,22 +581,34 @@ class ServerApi:
         return self._read(answer, await self._send("GET", path, query or {}, None, ANSWER_SECONDS + extra_seconds))
 
     async def _post(
-        self, path: str, body: BaseModel | bytes | None, answer: type[Answer], seconds: float = ANSWER_SECONDS
+        self,
+        path: str,
+        body: BaseModel | bytes | None,
+        answer: type[Answer],
+        seconds: float = ANSWER_SECONDS,
+        *,
+        parent: str | None = None,
     ) -> Answer:
         data = body.model_dump_json().encode() if isinstance(body, BaseModel) else body
-        return self._read(answer, await self._send("POST", path, {}, data, seconds))
+        return self._read(answer, await self._send("POST", path, {}, data, seconds, parent))
 
     async def _tell(self, path: str, body: BaseModel, *, method: str = "POST") -> None:
         """Send a body that has no answer."""
         await self._send(method, path, {}, body.model_dump_json().encode(), ANSWER_SECONDS)
 
     async def _send(
-        self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int],
+        data: bytes | None,
+        seconds: float,
+        parent: str | None = None,
     ) -> bytes:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + TURN_SECONDS
         while True:
-            async with self._open(method, path, query, data, seconds) as response:
+            async with self._open(method, path, query, data, seconds, parent) as response:
                 if response.status < 300:
                     return await response.read()
                 pause = _pause_asked_for(response)
@@ -615,9 +630,17 @@ class ServerApi:
 
     @asynccontextmanager
     async def _open(
-        self, method: str, path: str, query: Mapping[str, str | int], data: bytes | None, seconds: float
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int],
+        data: bytes | None,
+        seconds: float,
+        parent: str | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        headers = None if data is None else {"Content-Type": "application/json"}
+        headers = {} if data is None else {"Content-Type": "application/json"}
+        if parent is not None:
+            headers["traceparent"] = parent
         # Large bodies are sent in chunks: in one piece they would block the event loop.
         body = io.BytesIO(data) if data is not None and len(data) > LARGE_BYTES else data
         # A result may hold a whole file: large bodies get the time a slow line needs.
@@ -628,6 +651,7 @@ class ServerApi:
             async with self.session.request(
                 method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
+                self.reached = True
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from error
@@ -675,7 +699,7 @@ class ServerApi:
             )
         return UnreachableError(
             f"Cannot reach the server at {self.server_url}.",
-            hint="is it running? start it with `byleave serve`, or say where it is with --server",
+            hint="is it running? start it with `byleave serve`, or say where it is: --server, BYLEAVE_SERVER_URL",
             passing=self.met or not isinstance(error, aiohttp.ClientConnectorDNSError),
         )
 

@@ -19,6 +19,7 @@ from byleave.protocol.approvals import Inspection, SeenFile, SeenRole, call_dige
 from byleave.protocol.errors import (
     ByleaveError,
     CallerError,
+    DriftedError,
     ExecutionCancelled,
     ExecutionTimeout,
     NotFound,
@@ -30,7 +31,6 @@ from byleave.protocol.states import AgentMode, ErrorType, ExecutionStatus
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.verdicts import Verdict, VerdictLevel
 from byleave.protocol.wire import JsonObject, moment, steady
-from byleave.workspace.stopping import DriftedError
 from byleave.workspace.workspace import Workspace
 
 from .log import log

@@ -7,9 +7,12 @@ ByleaveError
 │   └── NotFound               no such thing for this user
 ├── RefusedError           a person or a rule says no; asking again changes nothing
 │   ├── PathValidationError    a path outside the workspace, or one that is always denied
-│   └── CommandNotAllowed      a command or argument that may not run
+│   ├── CommandNotAllowed      a command or argument that may not run
+│   ├── RejectedError          the person was asked and said no
+│   └── DriftedError           a file is no longer the approved one; ask again
 ├── ConflictError          somebody was faster; holds the current state
 ├── MachineError           the user's machine: no such file, no permission, disk full
+│   ├── NoClient               none was connected
 │   ├── ToolFailure            the tool ran and failed
 │   ├── ExecutionTimeout       it exceeded its time limit
 │   ├── ExecutionCancelled     cancelled
@@ -74,6 +77,16 @@ class CommandNotAllowed(RefusedError):
     pass
 
 
+class RejectedError(RefusedError):
+    error_type = ErrorType.REJECTED
+
+
+class DriftedError(RefusedError):
+    """A file that would be run or replaced is not the approved one."""
+
+    error_type = ErrorType.DRIFTED
+
+
 class ConflictError(ByleaveError):
     error_type = ErrorType.INVALID
     status_code = 409
@@ -85,6 +98,10 @@ class ConflictError(ByleaveError):
 
 class MachineError(ByleaveError):
     error_type = ErrorType.TOOL_ERROR
+
+
+class NoClient(MachineError):
+    error_type = ErrorType.NO_CLIENT
 
 
 class ToolFailure(MachineError):

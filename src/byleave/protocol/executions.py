@@ -1,6 +1,6 @@
 """Executions: the call of a tool, the agent's response, the record, and a client's report.
 
-`ToolCaller` is the interface by which all adapters execute tools for an agent: `byleave.sdk.Agent` implements it over
+`ToolCaller` is the interface by which all adapters execute tools for an agent: `byleave.Machine` implements it over
 HTTP, `byleave.agents.LocalCaller` inside the server. Nothing here asks for an approval or carries one: the caller
 learns how the call ended, and cannot say that it was allowed.
 """
@@ -8,7 +8,7 @@ learns how the call ended, and cannot say that it was allowed.
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import Field, StringConstraints
 
@@ -282,3 +282,21 @@ class ToolCaller(Protocol):
     async def cancel(self, tool_id: str) -> bool:
         """Cancel a call; return False if it had ended already."""
         ...
+
+
+@runtime_checkable
+class BlockingCaller(Protocol):
+    """The same for code without an event loop: every method waits. `byleave.SyncMachine` is one."""
+
+    @property
+    def caller(self) -> ToolCaller:
+        """The same calls for an event loop, whichever it is."""
+        ...
+
+    def start(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse: ...
+
+    def wait(self, tool_id: str, seconds: float | None = None) -> ToolResponse: ...
+
+    def execute(self, tool_name: str, tool_params: Mapping[str, Any], *, key: str | None = None) -> ToolResponse: ...
+
+    def cancel(self, tool_id: str) -> bool: ...

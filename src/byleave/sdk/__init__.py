@@ -1,12 +1,15 @@
 """The SDK for agents that run elsewhere: call tools on a user's machine over HTTP.
 
-    async with byleave.Agent("http://127.0.0.1:8470", token, project_id) as agent:
-        answer = await agent.execute("read_file", {"path": "README.md"})
+    async with byleave.Machine("http://127.0.0.1:8477", token, project_id) as machine:
+        print((await machine.read_file("README.md")).content)
 
-`Agent` is a `ToolCaller`, so every adapter in `byleave.adapters` takes one. Nothing here approves anything: a token of
-scope `agent` cannot.
+    with byleave.SyncMachine("http://127.0.0.1:8477", token, project_id) as machine:     # the same without a loop
+        print(machine.read_file("README.md").content)
+
+Every adapter in `byleave.adapters` takes either. Nothing here approves anything: a token of scope `agent` cannot.
 """
 
-from .client import Agent, Client
+from .client import Client
+from .machine import Machine, SyncMachine
 
-__all__ = ["Agent", "Client"]
+__all__ = ["Client", "Machine", "SyncMachine"]

@@ -42,7 +42,7 @@ API = "/my/"
 FILES = "/page/"
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST",
-    "access-control-allow-headers": "Authorization, Content-Type, Last-Event-ID",
+    "access-control-allow-headers": "Authorization, Content-Type, Last-Event-ID, traceparent",
     "access-control-max-age": "600",
     "vary": "Origin",
 }

@@ -6,9 +6,10 @@ Attributes are ids, names and outcomes. One that is not in the table cannot be s
 error messages have no way in. Tool names that an agent makes up become `other`: a metric has a series per tool, never
 as many as an agent likes.
 
-A call of an agent's run belongs to the run's trace; any other call is its own trace. Trace and span ids are hashes of
-our ids, never the ids themselves, and nothing has to be stored or kept open. So a call's end can have a parent that
-another process opened before a restart, and samplers that look at the bits of a trace id find them evenly spread.
+A call of an agent's run belongs to the run's trace, and one that came with a sampled traceparent to its caller's, while
+this process remembers it; any other call is its own trace. Trace and span ids are hashes of our ids, never the ids
+themselves, and nothing has to be stored or kept open. So a call's end can have a parent that another process opened
+before a restart, and samplers that look at the bits of a trace id find them evenly spread.
 """
 
 import contextlib
@@ -144,18 +145,29 @@ def place_of_run(run_id: str) -> SpanId:
 
 def place_of_call(tool_id: str, run_id: str | None) -> SpanId:
     """Return the span of a call, from its request to its end."""
-    return SpanId(_number("trace", run_id or tool_id, 16), _number("call", tool_id, 8))
+    return SpanId(_trace_of(tool_id, run_id), _number("call", tool_id, 8))
 
 
 def place_of_client(tool_id: str, run_id: str | None) -> SpanId:
     """Return the span of a call on the user's machine, as the server sees it."""
-    return SpanId(_number("trace", run_id or tool_id, 16), _number("client", tool_id, 8))
+    return SpanId(_trace_of(tool_id, run_id), _number("client", tool_id, 8))
+
+
+def _trace_of(tool_id: str, run_id: str | None) -> int:
+    begun = switch.begun.get(tool_id)
+    return _number("trace", run_id or tool_id, 16) if begun is None or begun.caller is None else begun.caller.trace_id
 
 
 def arriving(traceparent: object) -> SpanId | None:
     """Parse a traceparent; None if it is malformed."""
     parts = TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
     return None if parts is None else SpanId(int(parts[1], 16), int(parts[2], 16), int(parts[3], 16) & SAMPLED)
+
+
+def calling(traceparent: object) -> SpanId | None:
+    """Parse the traceparent of a caller; None unless it is sampled: nobody keeps the spans of its calls from us."""
+    caller = arriving(traceparent)
+    return caller if caller is not None and caller.flags else None
 
 
 def written(place: SpanId, flags: int) -> str:
@@ -177,7 +189,7 @@ MOST_REMEMBERED = 10_000
 
 
 class Begun(NamedTuple):
-    """Data kept for a running call."""
+    """Data kept for a call."""
 
     began: int
     caller: SpanId | None
@@ -277,14 +289,13 @@ def record(
     *,
     parent: SpanId | None,
     own: SpanId | None = None,
-    link: SpanId | None = None,
     failed: bool = False,
     **attributes: Value | None,
 ) -> None:
     """Record a finished span. `own` is an id that other spans may already refer to as parent."""
     sdk = switch.sdk
     if sdk is not None:
-        sdk.record(name, began, max(began, ended), parent, own, link, attributes, failed=failed)
+        sdk.record(name, began, max(began, ended), parent, own, attributes, failed=failed)
 
 
 def count(metric: str, **attributes: Value | None) -> None:
@@ -358,10 +369,9 @@ def _called_from(caller: SpanId) -> Generator[None]:
     finally:
         _incoming.reset(token)
         call = incoming.call
-        if call is not None and switch.sdk is not None:
-            link = place_of_call(call.id, call.run_id)
+        if call is not None:
             ids: dict[str, Value | None] = {**ids_of(call)}
-            switch.sdk.record("byleave.request", began, time.time_ns(), caller, None, link, ids, failed=False)
+            record("byleave.request", began, clock(), parent=caller, own=None, failed=False, **ids)
 
 
 def judged(call: CallIds, verdict: str, began: int) -> None:
@@ -380,8 +390,8 @@ def judged(call: CallIds, verdict: str, began: int) -> None:
 
 
 def begun(tool_id: str) -> Begun | None:
-    """Return and drop the data of a call that now ends."""
-    return switch.begun.pop(tool_id, None)
+    """Return the data kept for a call. It stays after the end: a client's report is recorded later."""
+    return switch.begun.get(tool_id)
 
 
 Choice = Literal["auto", "off", "otlp", "console"]

@@ -24,7 +24,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from byleave.telemetry import METRICS, SAMPLED, Mark, SpanId, Value, named, readings_of, written
 
@@ -150,7 +150,6 @@ class Sdk:
         ended: int,
         parent: SpanId | None,
         own: SpanId | None,
-        link: SpanId | None,
         attributes: Attributes,
         *,
         failed: bool,
@@ -163,7 +162,6 @@ class Sdk:
                 otel_context.Context() if parent is None else self._context(parent),
                 kind or SpanKind.INTERNAL,
                 attributes=public,
-                links=[Link(self._span_context(link))] if link is not None else (),
                 start_time=began,
             )
         if failed:

@@ -11,8 +11,7 @@ import threading
 from contextlib import suppress
 from typing import TypeVar
 
-from byleave.protocol.errors import ExecutionCancelled, ExecutionTimeout, MachineError, RefusedError
-from byleave.protocol.states import ErrorType
+from byleave.protocol.errors import DriftedError, ExecutionCancelled, ExecutionTimeout, MachineError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.protocol.wire import steady
 
@@ -54,12 +53,6 @@ class Stop(threading.Event):
 
 MISSING = "missing"
 """Stands in place of a digest for a file that does not exist."""
-
-
-class DriftedError(RefusedError):
-    """A file that would be run or replaced is not the approved one."""
-
-    error_type = ErrorType.DRIFTED
 
 
 def drifted(path: str, what: str = "nothing was run") -> DriftedError:

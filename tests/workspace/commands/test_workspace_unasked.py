@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from byleave.gate import secret_name, understand
-from byleave.protocol.errors import PathValidationError, RefusedError
+from byleave.protocol.errors import DriftedError, PathValidationError, RefusedError
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.workspace.commands.named_files import MAX_DEPTH, find, secrets
 from byleave.workspace.commands.trusted import TrustedFiles, forget_put_back, still_put_back
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.stopping import DriftedError
 from byleave.workspace.workspace import Workspace
 from harness.place import Place
 

@@ -19,7 +19,7 @@ import pytest
 
 from byleave.gate import Gate, UnderstoodCommand, understand
 from byleave.protocol.approvals import MAX_SEEN_TEXT, Inspection
-from byleave.protocol.errors import ByleaveError, RefusedError, ToolFailure
+from byleave.protocol.errors import ByleaveError, DriftedError, RefusedError, ToolFailure
 from byleave.protocol.tools import ExecuteCommandResult
 from byleave.settings import ClientSettings
 from byleave.workspace.commands import bound_files as pins_module
@@ -29,7 +29,6 @@ from byleave.workspace.files import inspection as inspection_module
 from byleave.workspace.paths import PathValidator
 from byleave.workspace.sandbox.backends import NoSandbox
 from byleave.workspace.sandbox.bubblewrap import BubblewrapSandbox
-from byleave.workspace.stopping import DriftedError
 from byleave.workspace.workspace import Workspace
 from harness.json_values import JsonObject
 from harness.place import Place

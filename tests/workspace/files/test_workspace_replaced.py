@@ -14,14 +14,13 @@ import pytest
 from byleave.gate import Policy, parse_policy
 from byleave.protocol.approvals import SeenFile, SeenRole
 from byleave.protocol.changes import MAX_SHOWN_TEXT
-from byleave.protocol.errors import ToolFailure
+from byleave.protocol.errors import DriftedError, ToolFailure
 from byleave.protocol.overview import Layer
 from byleave.protocol.tools import WriteFileParams, WriteFileResult
 from byleave.workspace.files import writing as writing_module
 from byleave.workspace.files.executor import FileSystemExecutor
 from byleave.workspace.files.inspection import inspect_write
 from byleave.workspace.paths import PathValidator
-from byleave.workspace.stopping import DriftedError
 from byleave.workspace.workspace import Workspace
 from harness.place import Place
 

@@ -33,11 +33,12 @@ function writes({ tool_params, inspection }: Question, change: WriteChange | nul
   return before === null ? "Write" : before === "missing" ? "Create" : "Replace";
 }
 
-/** What must be seen before the answer, beside the findings: the server's sentences below the call itself. */
+/** What must be seen before the answer, beside the findings: the server's sentences below the call itself. Of an edit the
+ * first one tells, which is shown as a difference. */
 export function notes({ description, edit }: Question): string[] {
   return description
     .split("\n")
-    .slice(edit ? 2 : 1) // the second line tells of the edit, which has a place of its own
+    .slice(edit ? 2 : 1)
     .map((line) => shortened(visible(line), LONGEST_LINE));
 }
 

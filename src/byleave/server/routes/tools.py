@@ -86,7 +86,7 @@ TRACEPARENT = {
     "name": "traceparent",
     "in": "header",
     "required": False,
-    "description": "The span you call from; the call is linked with it where telemetry is on.",
+    "description": "The span you call from; where telemetry is on, it is the parent of the call's spans, if sampled.",
     "schema": {"type": "string"},
 }
 ClientHeader = Annotated[str | None, CLIENT_HEADER]
@@ -395,7 +395,7 @@ async def _wait(parts: Services, row: ExecutionRow, seconds: float) -> Execution
 def _caller_of(request: Request) -> telemetry.SpanId | None:
     """The span that an external agent says it calls from."""
     given = request.headers.getlist("traceparent") if telemetry.on() else []
-    return telemetry.arriving(given[0]) if len(given) == 1 else None
+    return telemetry.calling(given[0]) if len(given) == 1 else None
 
 
 async def reporter(

@@ -17,12 +17,12 @@ import struct
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from byleave.protocol.errors import ByleaveError, ToolFailure
+from byleave.protocol.errors import ByleaveError, DriftedError, ToolFailure
 from byleave.protocol.tools import MAX_FILE_BYTES
 from byleave.workspace.files.inspection import Look, look_at, refuse_stand_in
 from byleave.workspace.paths import PathValidator, path_error
 from byleave.workspace.sandbox.sandbox import BoundFile
-from byleave.workspace.stopping import MISSING, DriftedError, drifted
+from byleave.workspace.stopping import MISSING, drifted
 
 START_SECONDS = 10.0
 """Time for a command to read the files it runs."""

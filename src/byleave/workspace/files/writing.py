@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from byleave.protocol.errors import ByleaveError, ExecutionCancelled, PathValidationError, ToolFailure
+from byleave.protocol.errors import ByleaveError, DriftedError, ExecutionCancelled, PathValidationError, ToolFailure
 from byleave.protocol.tools import WriteFileResult
 from byleave.workspace.paths import PathValidator, names_directory, path_error, visible
-from byleave.workspace.stopping import DriftedError, drifted
+from byleave.workspace.stopping import drifted
 
 from .contents import is_wide
 from .drafts import create_draft, discard, put_in_place, put_new, reopen, sync_directory, take_attributes

@@ -87,6 +87,32 @@ async def test_a_preview_says_what_a_rule_would_have_covered_and_saves_nothing(s
     assert (await alice.get("/my/grants?all=true")).json["total_count"] == 0
 
 
+@pytest.mark.promise("G8")
+async def test_a_preview_of_an_odd_rule_is_answered_and_says_why_it_may_not_be_saved(server: Server) -> None:
+    alice = server.user()
+    project = await alice.project()
+    await alice.execute(project, "execute_command", {"command": "git", "args": ["status"]})
+    path = f"/my/projects/{project}/grants/preview"
+    lines: list[list[str]] = [[], ["-"], ["--"], [" "], ["\0"], ["git", "-C"], ["python", "-c"], ["x" * 400]]
+    globs: list[list[str]] = [[], ["["], ["*" * 50], ["/"], ["../x"], ["\0"], ["a//b"]]
+    for exact in (False, True):
+        for files in ({}, {"x.py": "a" * 64}, {"x.py": "missing"}):
+            for line in lines:
+                rule: JsonObject = {"tool": "execute_command", "command": line, "exact": exact, "files": files}
+                answer = await alice.post(path, {"rule": rule})
+                assert answer.status in (200, 400), (rule, answer.text)
+    for tool in ("write_file", "read_file", "search_web", "nonsense", ""):
+        for glob in globs:
+            answer = await alice.post(path, {"rule": {"tool": tool, "paths": glob}})
+            assert answer.status in (200, 400), (tool, glob, answer.text)
+    whole = (await alice.post(path, {"rule": {"tool": "execute_command", "command": []}})).json
+    assert whole["problem"]
+    assert whole["widest"].startswith("Any command that the gate calls MEDIUM")
+    empty = {"tool": "execute_command", "command": [""]}
+    for body in ({}, *({"rule": rule} for rule in (None, [], "git", empty))):
+        assert (await alice.post(path, body)).status == 400, body
+
+
 @pytest.mark.promise("X18")
 async def test_a_machine_says_what_a_call_would_run_and_the_person_is_shown_it(server: Server) -> None:
     alice = server.user()

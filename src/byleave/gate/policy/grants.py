@@ -82,8 +82,9 @@ def widest_of(rule: GrantRule) -> str:
         return f"{how}, any number of times, until {_shown_files(rule)} changes. What it reads or imports may change."
     if rule.exact:
         return "This very line, any number of times."
-    said = breadth().widest.get(understood_line(words).named)
-    return said or f"Any {line_of(words)} that the gate calls MEDIUM; what is HIGH is asked about all the same."
+    said = breadth().widest.get(understood_line(words).named) if words else None
+    line = line_of(words) or "command"
+    return said or f"Any {line} that the gate calls MEDIUM; what is HIGH is asked about all the same."
 
 
 def _widest_write(paths: Sequence[str]) -> str:

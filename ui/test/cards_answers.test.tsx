@@ -118,6 +118,21 @@ describe("answers", () => {
   });
 });
 
+describe("a call with a warning that its level does not say", () => {
+  it("takes a second press too, and sends the reader back to the warning", async () => {
+    const approve = vi.fn(async () => ({}));
+    const link = question({ description: "Write a.txt\nBehind a link: what is written is 'README.md'." });
+    const { container } = open({ question: link, api: api({ approve }) });
+    await wait(700);
+    await press(button("Allow once…"));
+    expect(approve).not.toHaveBeenCalled();
+    expect(container.textContent).toContain("Read the warning first.");
+    await wait(700);
+    await press(button("Yes, allow once"));
+    expect(approve).toHaveBeenCalledOnce();
+  });
+});
+
 describe("a HIGH call", () => {
   const high = question({ risk_level: "HIGH", network: true });
 

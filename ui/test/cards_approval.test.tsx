@@ -11,6 +11,7 @@ describe("what a question shows", () => {
     const { container } = open({
       elsewhere: "Another conversation: Fix the\u202E build",
       question: question({
+        description: "Run git commit -m hello\nLook twice.",
         tool_ids: ["a", "b"],
         network: true,
         findings: [

@@ -24,7 +24,7 @@ export function question(more: Partial<Question> = {}): Question {
       { level: "MEDIUM", reason: "It records changes.", rule: "commands.git", instead: null, always_asks: false },
     ],
     network: false,
-    description: "Run git commit -m hello\nLook twice.",
+    description: "Run git commit -m hello",
     inspection: null,
     suggestions: [
       {

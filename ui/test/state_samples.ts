@@ -152,7 +152,7 @@ export function asked(id: string, second: number, changes: Partial<ApprovalReque
     tool_name: "write_file",
     risk_level: "MEDIUM",
     timeout_seconds: 300,
-    description: `Write ${id}\nmore`,
+    description: `Write ${id}`,
     tool_params: { path: id, content: "x" },
     findings: [],
     network: false,

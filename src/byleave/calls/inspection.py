@@ -7,6 +7,7 @@ the agent's own words.
 
 import json
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from byleave.gate import (
     mask_value,
     question_cover,
     safe_text,
+    secret_name,
     shown_params,
 )
 from byleave.gate.commands.calls import call_of
@@ -49,6 +51,9 @@ from .machines import Machine
 
 MAX_NOTE = 400
 NOT_READ = "A rule denies reading it."
+MANIFEST = "package.json"
+SENDERS = frozenset({"curl", "wget", "nc", "ncat", "netcat", "socat", "ssh", "scp", "sftp", "rsync", "ftp", "telnet"})
+_WORDS = re.compile(r"[\w@./+-]+")
 MAX_TOLD_TEXT = 4096
 """Longest text of a replaced file that a question includes; a longer one is kept beside it."""
 
@@ -110,6 +115,8 @@ def question_after_inspection(
         if asked != files[0].path:
             lines.append(f"Behind a link: what is written is '{safe_text(files[0].path)}'.")
         replaced, files = _kept_apart(files[0])
+    else:
+        lines += _telling_words(inspection.files)
     question = Question(
         description="\n".join(lines),
         tool_params=shown_params(row.tool_name, params, cover),
@@ -121,6 +128,16 @@ def question_after_inspection(
         runs_code=runs_code(call_of(row.tool_name, params, None, workspace)),
     )
     return with_edit(question, row, cover)
+
+
+def _telling_words(files: list[SeenFile]) -> list[str]:
+    """A note on a manifest's scripts that send something out or name a file of secrets: easily missed in a line."""
+    scripts = (file.text or "" for file in files if file.role is SeenRole.RUNS and file.path.endswith(MANIFEST))
+    words = {word for text in scripts for word in _WORDS.findall(text[:MAX_TOLD_TEXT])}
+    sent = sorted(word for word in words if word.rpartition("/")[2] in SENDERS)
+    secret = sorted(word for word in words if secret_name(word.lstrip("@")))
+    named = [f"'{safe_text(mask_text(word))}'" for word in (*sent, *secret)][:MOST_NAMED]
+    return [f"Its script names {', '.join(named)}."] if named else []
 
 
 def with_edit(question: Question, row: ExecutionRow, cover: Cover | None = None) -> Question:

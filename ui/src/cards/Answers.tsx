@@ -14,7 +14,7 @@ import {
 import type { Api } from "../api";
 import { More, type MoreItem } from "../parts/More";
 import type { Question } from "../state/model";
-import type { Headline } from "./asked";
+import { type Headline, isGrave } from "./asked";
 import { Countdown } from "./Countdown";
 import type { Deciding } from "./deciding";
 import { EditPanel, isEditable } from "./EditPanel";
@@ -46,8 +46,8 @@ export function Answers({ question, projectId, api, guard, deciding, words, left
   const row = useRef<HTMLDivElement>(null);
   const field = useRef<HTMLInputElement>(null);
   const off = left === 0 || deciding.sending !== null || deciding.over;
-  const high = question.risk_level === "HIGH";
-  const always = high || question.findings.some((finding) => finding.always_asks);
+  const high = isGrave(question);
+  const always = question.risk_level === "HIGH" || question.findings.some((finding) => finding.always_asks);
   const leave = useDisarm(opened === "armed", () => setOpened(null));
   const open = (wanted: Opened) => {
     setOpened(wanted);
@@ -74,7 +74,8 @@ export function Answers({ question, projectId, api, guard, deciding, words, left
       <MoreBelow />
       {opened === "armed" && !off && (
         <Armed guard={guard} confirm={() => deciding.approve({})} back={() => open(null)} yes="Yes, allow once">
-          High risk. {question.tool_name === "write_file" ? "Written" : "Runs"} immediately{networkWords(question)}.
+          {question.risk_level === "HIGH" ? "High risk" : "Read the warning first"}.{" "}
+          {question.tool_name === "write_file" ? "Written" : "Runs"} immediately{networkWords(question)}.
           <span className="card-said">
             {" "}
             {words.verb} {words.what}

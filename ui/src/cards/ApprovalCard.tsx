@@ -9,7 +9,7 @@ import "../styles/cards.css";
 import { oneLine } from "../text/visible";
 import { counted, whoIs } from "../text/words";
 import { Answers } from "./Answers";
-import { headline, headlineText, unsaid } from "./asked";
+import { headline, headlineText, isGrave, unsaid } from "./asked";
 import { Chips } from "./Chips";
 import { useSecondsLeft } from "./Countdown";
 import { Details } from "./Details";
@@ -61,7 +61,7 @@ export function ApprovalCard(props: ApprovalCardProps) {
   return (
     <article
       className="card card-question"
-      data-risk={question.risk_level}
+      data-risk={isGrave(question) ? "HIGH" : question.risk_level}
       data-approval={question.id}
       data-settled={settled?.status}
       aria-label={`Question: ${headlineText(words)}`}

@@ -12,7 +12,7 @@ import { oneLine } from "../text/visible";
 import { counted } from "../text/words";
 import { Armed, MoreBelow, Reason, useDisarm } from "./Answers";
 import { Asker, Unsaid, useLockOn, useTall } from "./ApprovalCard";
-import { headline } from "./asked";
+import { headline, isGrave } from "./asked";
 import { Countdown, useSecondsLeft } from "./Countdown";
 import { Details } from "./Details";
 import { Counts, compared } from "./DiffView";
@@ -65,7 +65,7 @@ export function ChangeSet(props: ChangeSetProps) {
   const waiting = members.filter(({ settled }) => settled === null).map(({ question }) => question);
   const first = soonest(waiting);
   const left = useSecondsLeft(first?.deadline ?? "", now, first !== null);
-  const high = waiting.filter(({ risk_level }) => risk_level === "HIGH");
+  const high = waiting.filter(isGrave);
   const sending = waiting.some(({ id }) => states[id]?.sending);
   const off = sending || waiting.length === 0 || left === 0;
   const leave = useDisarm(opened === "armed", () => setOpened(null));
@@ -101,11 +101,7 @@ export function ChangeSet(props: ChangeSetProps) {
           <span className="card-asked-verb">Change {counted(members.length, "file")}</span>
         </h2>
         <div className="card-chips">
-          <Risk
-            level={
-              members.some(({ question }) => question.risk_level === "HIGH") ? "HIGH" : (lead?.risk_level ?? "MEDIUM")
-            }
-          />
+          <Risk level={members.some(({ question }) => isGrave(question)) ? "HIGH" : (lead?.risk_level ?? "MEDIUM")} />
           <Counts {...total} />
         </div>
       </header>
@@ -249,7 +245,7 @@ function FileOfSet(props: FileOfSetProps) {
     if (found) report(id, { added: found.added, removed: found.removed });
   }, [found, id, report]);
   const { verb, what } = headline(question, change);
-  const high = question.risk_level === "HIGH";
+  const high = isGrave(question);
   const off = sending !== null || settled !== null;
   const leave = useDisarm(armed, () => setArmed(false));
   const allow = () => send({ status: "approved", terms: {} });

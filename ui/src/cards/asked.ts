@@ -42,6 +42,11 @@ export function notes({ description, edit }: Question): string[] {
     .map((line) => shortened(visible(line), LONGEST_LINE));
 }
 
+/** Whether it takes a second press: high risk, or a red sentence of the server's that the risk level does not say. */
+export function isGrave(question: Question): boolean {
+  return question.risk_level === "HIGH" || notes(question).length > 0 || Boolean(question.inspection?.problem);
+}
+
 /** What the answer is bound to, and what a change of it means; null where no machine has looked. */
 export function promise({ inspection, created_at, tool_name }: Question): string | null {
   const files = inspection?.files ?? [];

@@ -205,6 +205,21 @@ NONSENSE = [
 ]
 
 
+async def test_no_connection_is_kept_that_the_provider_could_close_as_a_code_is_sent() -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(answer, "127.0.0.1", port):
+        await _refused(f"http://127.0.0.1:{port}")
+    assert b"connection: close" in asked[0].lower()
+
+
 @pytest.mark.parametrize(("body", "status"), NONSENSE)
 async def test_nonsense_from_the_provider_signs_nobody_in(body: bytes, status: str) -> None:
     async with answering(body, status) as issuer:

@@ -233,7 +233,9 @@ class IdentityProvider:
     async def _asked(self, method: str, address: str, **options: Any) -> dict[str, Any]:
         """A JSON object from the provider. An error of its own is Unavailable; a refusal is Unauthenticated."""
         if self._http is None:
-            self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS), trust_env=True)
+            # No connection is kept: the provider may close it just as a code is sent, which is not sent twice.
+            connector, limit = aiohttp.TCPConnector(force_close=True), aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+            self._http = aiohttp.ClientSession(connector=connector, timeout=limit, trust_env=True)
         try:
             async with self._http.request(method, address, allow_redirects=False, **options) as response:
                 if method == "POST" and response.status in (400, 401, 403):

@@ -145,7 +145,9 @@ def test_failed_step_is_named(message: str, words: str) -> None:
 def test_a_person_is_not_told_what_only_an_agent_can_take_to_heart() -> None:
     [step] = understand("list").steps
     text = f"Rejected by the user: not now\nhint: {ADVICE[ErrorType.REJECTED]}"
-    assert answer([Outcome(step, failed=True, text=text)], 0) == "I could not list `.`. Rejected by the user: not now"
+    assert answer([Outcome(step, failed=True, text=text)], 0) == "I could not list `.`. You denied it: not now"
+    plain = Outcome(step, failed=True, text="Rejected by the user.")
+    assert answer([plain], 0) == "I could not list `.`. You denied it."
     useful = "Command not allowed: rm\nhint: use one of: cat"
     assert answer([Outcome(step, failed=True, text=useful)], 0).endswith("rm\n\nHint: use one of: cat")
 

@@ -364,15 +364,16 @@ def answer(outcomes: list[Outcome], remaining: int) -> str:
 def _describe(outcome: Outcome, *, alone: bool) -> str:
     step = outcome.step
     if outcome.failed:
-        return f"I could not {_named(step)}. {_without_advice(outcome.text)}"
+        return f"I could not {_named(step)}. {for_a_person(outcome.text)}"
     render = _RENDERERS[step.tool_name]
     if step.field is not None:
         return _field(step, outcome.result, alone=alone)
     return render(step, outcome.result)
 
 
-def _without_advice(text: str) -> str:
-    """Remove advice that only an agent can follow from a failure."""
+def for_a_person(text: str) -> str:
+    """Put a failure as it is said to the person who decides: without advice that only an agent can follow."""
+    text = re.sub(r"\ARejected by the user(?=[:.])", "You denied it", text)
     advice = {f"hint: {words}" for words in ADVICE.values()}
     lines = [line for line in text.split("\n") if line not in advice]
     # In Markdown a single newline would run the hint into the sentence before it.

@@ -299,6 +299,21 @@ def test_isolation_is_told_where_it_is_weaker_than_full(isolation: object, told:
     assert weaker_isolation(isolation) == told
 
 
+def test_the_same_weak_isolation_is_told_once_and_none_at_all_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    weak, weaker = {**FULL, "degraded": ["As root."]}, {**FULL, "degraded": ["As root.", "No limit."]}
+    none = {"isolated": False, "backend": "none", "degraded": ["There is no bwrap."]}
+    transcript = PlainTranscript()
+    for isolation in (weak, weak, weaker, none, none):
+        transcript.show(finished("execute_command", {"exit_code": 0, "isolation": isolation}))
+        transcript.end_turn()
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("  ")] == [
+        "  isolation is weaker than it should be: As root",
+        "  isolation is weaker than it should be: As root (1 more)",
+        "  It ran without isolation. There is no bwrap.",
+        "  It ran without isolation. There is no bwrap.",
+    ]
+
+
 def test_history_tells_what_a_call_changed() -> None:
     result = {"changed": [{"path": "package.json", "change": "changed"}], "warnings": ["npm runs\x1b its scripts."]}
     nothing = dict.fromkeys(Execution.model_fields)

@@ -59,6 +59,7 @@ class LiveTranscript:
         self._allowed: dict[str, str] = {}
         self._denied_for: dict[str, str] = {}
         """Reason a person gave for a no, by call."""
+        self._gaps_told: set[str] = set()
         self._usage: RunUsage | None = None
         self._turn = ExitStack()
 
@@ -213,7 +214,7 @@ class LiveTranscript:
         self._put(Text.assemble("  " if not words else "", mark, words, (" · ".join(facts), "dim")))
         if not call.titled:
             self._put(*(Text(f"  | {line}", "dim") for line in output_lines(result)))
-        self._put(*effect_lines(result))
+        self._put(*effect_lines(result, self._gaps_told))
         self._shown = None
 
 

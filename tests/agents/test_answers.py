@@ -157,6 +157,13 @@ def test_help_does_not_repeat_markdown_of_the_message() -> None:
     assert help_text(None).startswith("I am the offline agent")
 
 
+@pytest.mark.parametrize("message", ["undo", "/undo", "undo that"])
+def test_who_asks_it_to_undo_is_told_how_to(message: str) -> None:
+    plan = understand(message)
+    assert not plan.steps
+    assert "`byleave undo` in a terminal" in help_text(plan.unclear)
+
+
 def test_same_history_gives_the_same_next_step() -> None:
     messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("list then list src")])]
     first, again = respond(messages, None), respond(messages, None)  # type: ignore[arg-type]

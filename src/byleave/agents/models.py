@@ -318,6 +318,7 @@ I am the offline agent: I work without a model and understand a few plain phrase
 - `search the web for python 3.13 release notes`
 
 Several steps: one per line, or joined with `then`. Writing, most commands and the web ask you first.
+I take nothing back: `byleave undo` in a terminal shows what the last call changed, and puts it back.
 For free conversation set `BYLEAVE_MODEL`, for example to `openai:gpt-5`."""
 
 

@@ -70,7 +70,11 @@ def test_long_output_shows_its_end() -> None:
 
 def test_output_and_errors_are_both_shown() -> None:
     text = told("run git status", exit_code=128, stdout="out\n", stderr="err\n")
-    assert text == "`git status` ended with exit code 128:\n\n```\nout\nerr\n```"
+    assert text == "`git status` printed:\n\n```\nout\nerr\n```\n\nIt ended with exit code 128."
+    many = told("run npm test", exit_code=1, stdout="".join(f"{number}\n" for number in range(30)), stderr="")
+    assert many.startswith("`npm test` printed 30 lines. They end:\n\n```\n10\n")
+    assert many.endswith("\n29\n```\n\nIt ended with exit code 1.")
+    assert told("run git grep x", exit_code=1) == "`git grep x` ended with exit code 1 and printed nothing."
 
 
 def test_web_results_are_listed() -> None:

@@ -86,7 +86,8 @@ async def test_missing_file_stops_the_steps(offline: Room) -> None:
 
 async def test_command_that_fails_stops_the_steps(offline: Room) -> None:
     answer = await offline.ask("run cat nothing.txt\nlist")
-    assert "`cat nothing.txt` ended with exit code 1" in answer
+    assert "`cat nothing.txt` printed:" in answer
+    assert "It ended with exit code 1." in answer
     assert "1 further step not taken" in answer
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -484,14 +484,26 @@ def _search(step: Step, result: JsonObject) -> str:
 def _run(step: Step, result: JsonObject) -> str:
     name = _named(step).removeprefix("run ")
     code = result.get("exit_code")
-    ended = f"{name} ran without an error" if code == 0 else f"{name} ended with exit code {code}"
     output = "\n".join(text.rstrip("\n") for text in (result.get("stdout"), result.get("stderr")) if text)
-    if not output.strip():
-        return f"{ended} and printed nothing."
-    if is_short(output):
-        return f"{ended}:\n\n{fenced(output)}"
     lines = output.splitlines()
-    return f"{ended} and printed {len(lines):,} lines. They end:\n\n{fenced(chr(10).join(lines[-EXCERPT_LINES:]))}"
+    if code != 0:
+        return _failed_run(name, code, lines)
+    if not output.strip():
+        return f"{name} ran without an error and printed nothing."
+    if is_short(output):
+        return f"{name} ran without an error:\n\n{fenced(output)}"
+    beginning = f"{name} ran without an error and printed {len(lines):,} lines. They end:"
+    return f"{beginning}\n\n{fenced(chr(10).join(lines[-EXCERPT_LINES:]))}"
+
+
+def _failed_run(name: str, code: Any, lines: Sequence[str]) -> str:
+    """Describe a command that failed: the end of its output, and below it the exit code."""
+    if not any(lines):
+        return f"{name} ended with exit code {code} and printed nothing."
+    said = f"{name} printed"
+    if len(lines) > EXCERPT_LINES:
+        said += f" {len(lines):,} lines. They end"
+    return f"{said}:\n\n{fenced(chr(10).join(lines[-EXCERPT_LINES:]))}\n\nIt ended with exit code {code}."
 
 
 def _web(step: Step, result: JsonObject) -> str:

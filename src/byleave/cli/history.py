@@ -105,7 +105,7 @@ def _put_output(result: JsonObject) -> None:
 @in_loop(app)
 async def history(
     tool_id: Annotated[
-        str | None, typer.Argument(metavar="[TOOL_ID]", help="Only this call, with all that it printed.")
+        str | None, typer.Argument(metavar="TOOL_ID", help="Only this call, with all that it printed.")
     ] = None,
     project: Annotated[str | None, typer.Option(metavar="ID", help="Only this project.")] = None,
     session: Annotated[str | None, typer.Option(metavar="ID", help="Only this conversation.")] = None,

@@ -28,11 +28,11 @@ def test_history_tells_all_also_what_was_refused(told: Site) -> None:
 
 
 def test_one_call_is_told_with_all_it_printed(site: Site) -> None:
-    site.run("chat", "run ls")
+    site.run("chat", "run ls package.json")
     [call] = site.json("history", "--tool", "execute_command", "--limit", "1", "--json")["executions"]
     told = site.here("history", call["tool_id"])
-    assert told.stdout.splitlines()[0].endswith(f"done      Run ls · not asked: low risk  {call['tool_id']}")
-    assert told.stdout.endswith("  | package.json\nexit code 0\n")
+    assert told.stdout.splitlines()[0].endswith(f"done      Run ls package.json · not asked: low risk  {call['tool_id']}")
+    assert told.stdout.splitlines()[1:] == ["  | package.json", "exit code 0"]
     assert site.json("history", call["tool_id"], "--json")["tool_id"] == call["tool_id"]
     unknown = site.here("history", "exec_unknown")
     assert (unknown.returncode, "No execution 'exec_unknown'" in unknown.stderr) == (1, True)

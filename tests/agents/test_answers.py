@@ -70,7 +70,11 @@ def test_long_output_shows_its_end() -> None:
 
 def test_output_and_errors_are_both_shown() -> None:
     text = told("run git status", exit_code=128, stdout="out\n", stderr="err\n")
-    assert text == "`git status` ended with exit code 128:\n\n```\nout\nerr\n```"
+    assert text == "`git status` printed:\n\n```\nout\nerr\n```\n\nIt ended with exit code 128."
+    many = told("run npm test", exit_code=1, stdout="".join(f"{number}\n" for number in range(30)), stderr="")
+    assert many.startswith("`npm test` printed 30 lines. They end:\n\n```\n10\n")
+    assert many.endswith("\n29\n```\n\nIt ended with exit code 1.")
+    assert told("run git grep x", exit_code=1) == "`git grep x` ended with exit code 1 and printed nothing."
 
 
 def test_web_results_are_listed() -> None:
@@ -145,7 +149,9 @@ def test_failed_step_is_named(message: str, words: str) -> None:
 def test_a_person_is_not_told_what_only_an_agent_can_take_to_heart() -> None:
     [step] = understand("list").steps
     text = f"Rejected by the user: not now\nhint: {ADVICE[ErrorType.REJECTED]}"
-    assert answer([Outcome(step, failed=True, text=text)], 0) == "I could not list `.`. Rejected by the user: not now"
+    assert answer([Outcome(step, failed=True, text=text)], 0) == "I could not list `.`. You denied it: not now"
+    plain = Outcome(step, failed=True, text="Rejected by the user.")
+    assert answer([plain], 0) == "I could not list `.`. You denied it."
     useful = "Command not allowed: rm\nhint: use one of: cat"
     assert answer([Outcome(step, failed=True, text=useful)], 0).endswith("rm\n\nHint: use one of: cat")
 
@@ -153,6 +159,13 @@ def test_a_person_is_not_told_what_only_an_agent_can_take_to_heart() -> None:
 def test_help_does_not_repeat_markdown_of_the_message() -> None:
     assert help_text("a `b`\nc").startswith("I did not understand `a 'b' c`")
     assert help_text(None).startswith("I am the offline agent")
+
+
+@pytest.mark.parametrize("message", ["undo", "/undo", "undo that"])
+def test_who_asks_it_to_undo_is_told_how_to(message: str) -> None:
+    plan = understand(message)
+    assert not plan.steps
+    assert "`byleave undo` in a terminal" in help_text(plan.unclear)
 
 
 def test_same_history_gives_the_same_next_step() -> None:

@@ -84,7 +84,7 @@ def test_file_that_is_corrected_already_or_unread_is_left_out() -> None:
     ("call", "answer", "said"),
     [
         ("search_files shop", (False, "No."), "I could not search. No."),
-        (f"write_file {FIXED[0]}", (False, "Rejected by the user: mine"), "stays as it is. Rejected by the user: mine"),
+        (f"write_file {FIXED[0]}", (False, "Rejected by the user: mine"), "stays as it is. You denied it: mine"),
         ("execute_command python3", (False, "Approval timeout"), "Then it stays untested. Approval timeout"),
         ("read_file .env", (False, "Approval timeout"), "Then I do without it. Approval timeout"),
         ("execute_command git", (True, '{"exit_code": 0}'), "It is pushed."),

@@ -48,7 +48,7 @@ async def test_rejection_ends_the_run_with_the_persons_reason(offline: Room) -> 
     await offline.desk.approvals.reject_tool((await offline.approval()).id, "alice", "not in this folder")
     assert (await offline.ended(posted.run_id)).state is RunState.DONE
     answer = await offline.answer(posted)
-    assert "I could not write `a.txt`. Rejected by the user: not in this folder" in answer
+    assert "I could not write `a.txt`. You denied it: not in this folder" in answer
     assert "2 further steps not taken" in answer
     assert not any(offline.root.iterdir())
     assert len(await offline.executions(posted.run_id)) == 1
@@ -86,7 +86,8 @@ async def test_missing_file_stops_the_steps(offline: Room) -> None:
 
 async def test_command_that_fails_stops_the_steps(offline: Room) -> None:
     answer = await offline.ask("run cat nothing.txt\nlist")
-    assert "`cat nothing.txt` ended with exit code 1" in answer
+    assert "`cat nothing.txt` printed:" in answer
+    assert "It ended with exit code 1." in answer
     assert "1 further step not taken" in answer
 
 

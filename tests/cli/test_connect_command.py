@@ -47,7 +47,9 @@ def test_it_asks_on_a_terminal(byleave: Program, workspace: Path) -> None:
     client = byleave.on_terminal("connect", "--workspace", str(workspace), **env)
     client.expect(f"Connected {workspace} to project ")
     asking = byleave.start("chat", "write notes.md: hello", **env)
-    client.expect_question()
+    said = client.expect_question()
+    listed = byleave.json("tool", "execute_command", '{"command": "ls"}', "--workspace", str(workspace))
+    assert ("warning: isolation is weaker than it should be" in said) == bool(listed["isolation"]["degraded"])
     client.type("y")
     assert asking.process.wait(60) == 0
     assert (workspace / "notes.md").read_text(encoding="utf-8") == "hello"

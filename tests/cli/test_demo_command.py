@@ -81,7 +81,7 @@ def test_story_is_seen_to_its_end_without_a_person(
         "STRIPE_SECRET_KEY=[masked",
         "it wants to delete everything",
         "Refused before anything ran",
-        "Rejected by the user: pushing is for people",
+        "You denied it: pushing is for people",
         "what you allowed is exactly what runs",
         "whole   proj_",
     )
@@ -126,21 +126,21 @@ def test_every_no_is_answered_sensibly_and_the_story_goes_on(
     project = Path(terminal.expect("\n").strip())
     secret = (project / ".env").read_text(encoding="utf-8").split("STRIPE_SECRET_KEY=")[1].split("\n")[0]
     _deny(terminal, "Write shop/cart.py", "the cart is mine")
-    terminal.expect("Then `shop/cart.py` stays as it is. Rejected by the user: the cart is mine")
+    terminal.expect("Then `shop/cart.py` stays as it is. You denied it: the cart is mine")
     _answer(terminal, "Write shop/invoice.py", "y")
     terminal.expect("`shop/invoice.py` is corrected.")
     _answer(terminal, "Write shop/voucher.py", "y")
     _answer(terminal, "Run python3 test_shop.py", "y")
     terminal.expect("The test fails, and says why: `AssertionError: cart`.")
     _deny(terminal, "Read .env", "no need")
-    terminal.expect("Then I do without it. Rejected by the user: no need")
+    terminal.expect("Then I do without it. You denied it: no need")
     terminal.expect("refused: Command not allowed: rm")
     _answer(terminal, "Run git push --force origin main", "y")
     terminal.expect("Type yes to allow it")
     terminal.type("yes\n")
     terminal.expect("You allowed it, and git failed: ")
     _deny(terminal, "Run python3 release.py", "nor this")
-    terminal.expect("Then there is nothing to change behind your back. Rejected by the user: nor this")
+    terminal.expect("Then there is nothing to change behind your back. You denied it: nor this")
     terminal.expect("Take 2 changes back? y or n")
     terminal.expect(PROMPT)
     terminal.type("n\n")

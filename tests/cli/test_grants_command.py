@@ -50,7 +50,7 @@ def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Site) -> None
     terminal.expect(PROMPT)
     terminal.type("write docs/b.md: two\n")
     terminal.expect("✓ Write docs/b.md · now 3 bytes")
-    terminal.expect("by grant grant_")
+    terminal.expect("by a grant (")
     terminal.expect("text files below 'docs')")
     terminal.expect(PROMPT)
     assert (site.workspace / "docs" / "b.md").read_text(encoding="utf-8") == "two"
@@ -62,8 +62,8 @@ def test_similar_writes_run_by_the_grant_until_it_is_revoked(site: Site) -> None
     assert "byleave grants revoke" in listed.stderr
     [grant] = site.json("grants", "--json")["grants"]
     history = site.here("history", "--session", grant["session_id"]).stdout
-    assert f"docs/b.md  by grant {grant['id']} ({BELOW})" in history
-    assert "docs/a.md  approved by you" in history
+    assert f"Write docs/b.md · medium risk · by a grant ({BELOW})" in history
+    assert "Write docs/a.md · medium risk · approved by you" in history
 
     revoked = site.here("grants", "revoke", grant["id"])
     assert (revoked.returncode, revoked.stdout) == (0, f"Revoked: {BELOW}. ({grant['id']})\n")

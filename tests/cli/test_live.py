@@ -177,6 +177,40 @@ async def test_call_is_told_once_with_its_result_and_time() -> None:
     )
 
 
+async def test_end_of_a_long_output_is_told_above_how_it_ended() -> None:
+    seen = Seen()
+    seen.transcript.show(started("execute_command", {"command": "make"}))
+    for start in (0, 25):
+        seen.transcript.show(output("".join(f"{number}\n" for number in range(start, start + 25))))
+    assert seen.transcript._status().plain.startswith("  | 49\n"), "what comes is seen before the end"
+    assert seen.text.endswith("  | 18\n  | 19\n")
+    seen.transcript.show(finished("execute_command", {"exit_code": 1}))
+    assert seen.text.splitlines()[21:24] == [
+        "  … 10 lines left out; `byleave history exec_1` shows them",
+        "  | 30",
+        "  | 31",
+    ]
+    assert seen.text.endswith("  | 48\n  | 49\n  ✗ exit code 1 · 1.5 s\n")
+
+
+async def test_long_output_of_a_call_without_an_end_is_kept() -> None:
+    seen = Seen()
+    seen.transcript.show(started("execute_command", {"command": "make"}))
+    seen.transcript.show(output("".join(f"{number}\n" for number in range(21))))
+    seen.transcript.end_turn()
+    assert seen.text.endswith("  | 19\n  | 20\n")
+
+
+async def test_output_of_a_failed_call_that_was_not_streamed_stands_above_how_it_ended() -> None:
+    seen = Seen()
+    seen.transcript.show(started("execute_command", {"command": "make"}))
+    stdout = "".join(f"{number}\n" for number in range(29))
+    seen.transcript.show(finished("execute_command", {"exit_code": 2, "stdout": stdout, "stderr": "no\n"}))
+    told = seen.text.splitlines()
+    assert told[:2] == ["• Run make", "  … 10 lines left out; `byleave history exec_1` shows them"]
+    assert told[2:3] + told[-3:] == ["  | 10", "  | 28", "  | no", "  ✗ exit code 2 · 1.5 s"]
+
+
 async def test_calls_at_the_same_time_are_told_apart() -> None:
     seen = Seen()
     for tool_id, name in (("exec_1", "a"), ("exec_2", "b")):

@@ -22,9 +22,20 @@ def told(site: Site) -> Site:
 def test_history_tells_all_also_what_was_refused(told: Site) -> None:
     done = told.here("history")
     assert done.returncode == 0
-    assert "read_file package.json" in done.stdout
+    assert "Read package.json · not asked: low risk  exec_" in done.stdout
     assert "Command not allowed: rm" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_one_call_is_told_with_all_it_printed(site: Site) -> None:
+    site.run("chat", "run ls package.json")
+    [call] = site.json("history", "--tool", "execute_command", "--limit", "1", "--json")["executions"]
+    told = site.here("history", call["tool_id"])
+    assert told.stdout.splitlines()[0].endswith(f"done      Run ls package.json · not asked: low risk  {call['tool_id']}")
+    assert told.stdout.splitlines()[1:] == ["  | package.json", "exit code 0"]
+    assert site.json("history", call["tool_id"], "--json")["tool_id"] == call["tool_id"]
+    unknown = site.here("history", "exec_unknown")
+    assert (unknown.returncode, "No execution 'exec_unknown'" in unknown.stderr) == (1, True)
 
 
 def test_history_is_filtered(told: Site) -> None:

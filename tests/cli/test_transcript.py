@@ -299,8 +299,41 @@ def test_isolation_is_told_where_it_is_weaker_than_full(isolation: object, told:
     assert weaker_isolation(isolation) == told
 
 
-def test_history_tells_what_a_call_changed() -> None:
-    result = {"changed": [{"path": "package.json", "change": "changed"}], "warnings": ["npm runs\x1b its scripts."]}
+def test_the_same_weak_isolation_is_told_once_and_none_at_all_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    weak, weaker = {**FULL, "degraded": ["As root."]}, {**FULL, "degraded": ["As root.", "No limit."]}
+    none = {"isolated": False, "backend": "none", "degraded": ["There is no bwrap."]}
+    transcript = PlainTranscript()
+    for isolation in (weak, weak, weaker, none, none):
+        transcript.show(finished("execute_command", {"exit_code": 0, "isolation": isolation}))
+        transcript.end_turn()
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("  ")] == [
+        "  isolation is weaker than it should be: As root",
+        "  isolation is weaker than it should be: As root (1 more)",
+        "  It ran without isolation. There is no bwrap.",
+        "  It ran without isolation. There is no bwrap.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"status": "completed", "approved_by": "person:u"}, "done      Write a.md · medium risk · approved by you"),
+        ({"status": "completed", "approved_by": "rule:user.1"}, "done      Write a.md · medium risk · by rule user.1"),
+        ({"status": "completed", "result": {"exit_code": 2}}, "exit 2    Write a.md · medium risk"),
+        ({"status": "rejected", "error_type": "rejected"}, "denied    Write a.md · medium risk"),
+        ({"status": "failed", "error_type": "refused"}, "refused   Write a.md · medium risk"),
+        ({"status": "failed", "error_type": "cancelled"}, "stopped   Write a.md · medium risk"),
+        ({"status": "timeout"}, "expired   Write a.md · medium risk"),
+        ({"status": "awaiting_approval"}, "waiting   Write a.md · medium risk"),
+        ({"status": "pending"}, "pending   Write a.md · medium risk"),
+    ],
+)
+def test_history_tells_a_call_in_words(told: JsonObject, words: str) -> None:
+    line = execution_line(executed(**told), {}).plain
+    assert line.endswith(f" {words}  exec_1")
+
+
+def executed(**more: object) -> Execution:
     nothing = dict.fromkeys(Execution.model_fields)
     told: dict[str, object] = {
         "tool_id": "exec_1",
@@ -310,8 +343,13 @@ def test_history_tells_what_a_call_changed() -> None:
         "digest": "d",
         "created_at": now(),
     }
-    told |= {"mode": AgentMode.SANDBOX, "tool_name": "execute_command", "tool_params": {"command": "npm"}}
-    told |= {"risk_level": RiskLevel.MEDIUM, "requires_approval": True, "reasons": [], "result": result}
-    execution = Execution.model_validate({**nothing, **told, "status": ExecutionStatus.COMPLETED})
+    told |= {"mode": AgentMode.SANDBOX, "tool_name": "write_file", "tool_params": {"path": "a.md"}}
+    told |= {"risk_level": RiskLevel.MEDIUM, "requires_approval": True, "reasons": []}
+    return Execution.model_validate({**nothing, **told, **more})
+
+
+def test_history_tells_what_a_call_changed() -> None:
+    result = {"changed": [{"path": "package.json", "change": "changed"}], "warnings": ["npm runs\x1b its scripts."]}
+    execution = executed(result=result, status=ExecutionStatus.COMPLETED)
     lines = execution_line(execution, {}).plain.splitlines()[1:]
     assert lines == ["  changed 1 file: package.json", r"  warning: npm runs\x1b its scripts."]

@@ -29,8 +29,8 @@ def test_everything_starts_and_other_commands_find_it(byleave: Program, workspac
     answer = byleave.run("chat", "read package.json and tell me the version", cwd=workspace)
     assert (answer.returncode, "1.2.3" in answer.stdout) == (0, True)
     listed = byleave.here("history")
-    assert "completed" in listed.stdout
-    assert "read_file package.json" in listed.stdout
+    assert "done  " in listed.stdout
+    assert "Read package.json · not asked: low risk" in listed.stdout
     code, out, err = running.stop(signal.SIGINT)
     assert (code, out) == (0, "")
     assert "Stopped." in err

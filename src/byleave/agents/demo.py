@@ -21,10 +21,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from byleave.adapters.calls import ADVICE
 from byleave.protocol.wire import JsonObject
 
-from .models import Outcome, Step, fenced
+from .models import Outcome, Step, fenced, for_a_person
 from .roles import DEMO
 
 ANNOUNCED = "Next: "
@@ -104,8 +103,7 @@ class Scene:
 
 def _said(outcome: Outcome) -> str:
     """Return the reason of a failed call in one line."""
-    advice = {f"hint: {words}" for words in ADVICE.values()}
-    return " ".join(line.strip() for line in outcome.text.split("\n") if line.strip() and line not in advice)
+    return " ".join(line.strip() for line in for_a_person(outcome.text).split("\n") if line.strip())
 
 
 def _only(*steps: Step) -> Callable[[Sequence[Outcome]], Sequence[Step]]:

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -318,6 +318,7 @@ I am the offline agent: I work without a model and understand a few plain phrase
 - `search the web for python 3.13 release notes`
 
 Several steps: one per line, or joined with `then`. Writing, most commands and the web ask you first.
+I take nothing back: `byleave undo` in a terminal shows what the last call changed, and puts it back.
 For free conversation set `BYLEAVE_MODEL`, for example to `openai:gpt-5`."""
 
 
@@ -364,15 +365,16 @@ def answer(outcomes: list[Outcome], remaining: int) -> str:
 def _describe(outcome: Outcome, *, alone: bool) -> str:
     step = outcome.step
     if outcome.failed:
-        return f"I could not {_named(step)}. {_without_advice(outcome.text)}"
+        return f"I could not {_named(step)}. {for_a_person(outcome.text)}"
     render = _RENDERERS[step.tool_name]
     if step.field is not None:
         return _field(step, outcome.result, alone=alone)
     return render(step, outcome.result)
 
 
-def _without_advice(text: str) -> str:
-    """Remove advice that only an agent can follow from a failure."""
+def for_a_person(text: str) -> str:
+    """Put a failure as it is said to the person who decides: without advice that only an agent can follow."""
+    text = re.sub(r"\ARejected by the user(?=[:.])", "You denied it", text)
     advice = {f"hint: {words}" for words in ADVICE.values()}
     lines = [line for line in text.split("\n") if line not in advice]
     # In Markdown a single newline would run the hint into the sentence before it.
@@ -482,14 +484,26 @@ def _search(step: Step, result: JsonObject) -> str:
 def _run(step: Step, result: JsonObject) -> str:
     name = _named(step).removeprefix("run ")
     code = result.get("exit_code")
-    ended = f"{name} ran without an error" if code == 0 else f"{name} ended with exit code {code}"
     output = "\n".join(text.rstrip("\n") for text in (result.get("stdout"), result.get("stderr")) if text)
-    if not output.strip():
-        return f"{ended} and printed nothing."
-    if is_short(output):
-        return f"{ended}:\n\n{fenced(output)}"
     lines = output.splitlines()
-    return f"{ended} and printed {len(lines):,} lines. They end:\n\n{fenced(chr(10).join(lines[-EXCERPT_LINES:]))}"
+    if code != 0:
+        return _failed_run(name, code, lines)
+    if not output.strip():
+        return f"{name} ran without an error and printed nothing."
+    if is_short(output):
+        return f"{name} ran without an error:\n\n{fenced(output)}"
+    beginning = f"{name} ran without an error and printed {len(lines):,} lines. They end:"
+    return f"{beginning}\n\n{fenced(chr(10).join(lines[-EXCERPT_LINES:]))}"
+
+
+def _failed_run(name: str, code: Any, lines: Sequence[str]) -> str:
+    """Describe a command that failed: the end of its output, and below it the exit code."""
+    if not any(lines):
+        return f"{name} ended with exit code {code} and printed nothing."
+    said = f"{name} printed"
+    if len(lines) > EXCERPT_LINES:
+        said += f" {len(lines):,} lines. They end"
+    return f"{said}:\n\n{fenced(chr(10).join(lines[-EXCERPT_LINES:]))}\n\nIt ended with exit code {code}."
 
 
 def _web(step: Step, result: JsonObject) -> str:

@@ -154,6 +154,10 @@ async def _announce(connection: ClientConnection, *, as_json: bool) -> None:
         say(connection.rules.summary)
     if not isolation.isolated:
         say("warning: there is no sandbox on this machine, so every command asks. " + " ".join(isolation.degraded))
+    elif isolation.degraded:
+        from .transcript import weaker_isolation  # loaded only when there is something to say
+
+        say(f"warning: {weaker_isolation(isolation.model_dump(mode='json'))}; `byleave doctor` tells more")
 
 
 @in_loop(app, run_long)

@@ -6,6 +6,7 @@ waited for stands in one line at the bottom, which is redrawn; all else is print
 
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack
 
 from markdown_it import MarkdownIt
@@ -29,14 +30,17 @@ from byleave.protocol.events import (
     ToolStarted,
 )
 from byleave.protocol.states import ErrorType, ExecutionStatus
+from byleave.protocol.wire import JsonObject
 
-from .screen import complain, counted, shown
+from .screen import complain, counted, shortened, shown
 from .transcript import effect_lines, failure_summary, output_lines, result_summary, usage_words
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.1
 SLOW_SECONDS = 5.0
 """A model that is silent for longer is said to be waited for."""
+FIRST_LINES = LAST_LINES = 20
+"""Lines of a command's output that are printed: as they come, and at its end."""
 WIDEST = 100
 """Longest line of the agent's words: longer ones are hard to read."""
 _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "heading_open", "hr", "table_open")
@@ -59,6 +63,7 @@ class LiveTranscript:
         self._allowed: dict[str, str] = {}
         self._denied_for: dict[str, str] = {}
         """Reason a person gave for a no, by call."""
+        self._gaps_told: set[str] = set()
         self._usage: RunUsage | None = None
         self._turn = ExitStack()
 
@@ -69,6 +74,8 @@ class LiveTranscript:
 
     def end_turn(self) -> None:
         self._flush()
+        for tool_id, call in self._calls.items():
+            self._held_output(call, tool_id)
         self._turn.close()
         if self._usage is not None:
             self._put(Text(usage_words(self._usage), "dim"))
@@ -136,7 +143,11 @@ class LiveTranscript:
         state = "waits for its turn" if call.queued else clock(now - call.begun)
         room = max(20, self._screen.size[0] - len(state) - len(others) - 8)
         words = call.words if len(call.words) <= room else f"{call.words[: room - 1]}…"
-        return Text(f"{frame} {words} · {state}{others}", "dim")
+        running = Text(f"{frame} {words} · {state}{others}", "dim")
+        if not call.held:
+            return running
+        last = shortened(call.last[-1], self._screen.size[0] - 6)
+        return Text("\n").join([Text(f"  | {last}", "dim"), running])
 
     # The agent's words
 
@@ -193,8 +204,33 @@ class LiveTranscript:
         call = self._calls.get(event.tool_id)
         if call is None:
             return
-        self._title(call, event.tool_id)
-        self._put(*(Text(f"  | {shown(line)}", "dim") for line in event.text.splitlines()))
+        for line in event.text.splitlines():
+            if call.printed < FIRST_LINES:
+                self._title(call, event.tool_id)
+                self._put(_output_line(line))
+                call.printed += 1
+            else:
+                call.held += 1
+                call.last.append(line)
+
+    def _held_output(self, call: "_Call", tool_id: str) -> None:
+        """Print the last lines of a long output, and how to see those before them."""
+        if not call.held:
+            return
+        self._title(call, tool_id)
+        left_out = call.held - len(call.last)
+        if left_out:
+            lines = counted(left_out, "line", "lines")
+            self._put(Text(f"  … {lines} left out; `byleave history {word(tool_id)}` shows them", "dim"))
+        self._put(*(_output_line(line) for line in call.last))
+        call.held = 0
+
+    def _output_of_failed(self, call: "_Call", tool_id: str, result: JsonObject) -> None:
+        """Print the output of a call that was not shown as it ran."""
+        for line in f"{result.get('stdout') or ''}{result.get('stderr') or ''}".splitlines():
+            call.held += 1
+            call.last.append(line)
+        self._held_output(call, tool_id)
 
     def _finished(self, event: ToolFinished) -> None:
         call = self._calls.pop(event.tool_id, None)
@@ -209,12 +245,19 @@ class LiveTranscript:
             facts.append(self._allowed.pop(event.tool_id))
         good = done and result.get("exit_code") in (None, 0)
         mark = ("✓ ", "green") if good else ("✗ ", "red")
+        self._held_output(call, event.tool_id)
+        if not (good or call.titled):  # the end of what failed is told last, below its output
+            self._output_of_failed(call, event.tool_id, result)
         words = "" if self._shown == event.tool_id else f"{call.words} · "
         self._put(Text.assemble("  " if not words else "", mark, words, (" · ".join(facts), "dim")))
         if not call.titled:
             self._put(*(Text(f"  | {line}", "dim") for line in output_lines(result)))
-        self._put(*effect_lines(result))
+        self._put(*effect_lines(result, self._gaps_told))
         self._shown = None
+
+
+def _output_line(line: str) -> Text:
+    return Text(f"  | {shown(line)}", "dim")
 
 
 def _whole_blocks(text: str) -> tuple[str, str]:
@@ -238,6 +281,11 @@ class _Call:
         self.queued = False
         self.titled = False
         """True if its words are above its output."""
+        self.printed = 0
+        """Lines of output that were printed as they came."""
+        self.held = 0
+        """Lines that came after them, of which the last are kept."""
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
 
 
 def _summary(event: ToolFinished) -> str:

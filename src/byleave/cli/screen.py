@@ -11,6 +11,7 @@ import sys
 import termios
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from byleave.gate import safe_text
@@ -104,6 +105,16 @@ def wall_time(at: str) -> str:
         return moment(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError):
         return shown(at[:19])
+
+
+def short_time(at: str) -> str:
+    """Format a timestamp in local time for a list, as `ls` does: without the year if it is this one."""
+    try:
+        then = moment(at).astimezone()
+    except (ValueError, OverflowError):
+        return shown(at[:12])
+    is_recent = then.year == datetime.now().astimezone().year
+    return f"{then:%b} {then.day:>2} {then:%H:%M}" if is_recent else f"{then:%b} {then.day:>2}  {then:%Y}"
 
 
 # Calls and results in words

@@ -40,6 +40,7 @@ from .screen import (
 )
 
 OUTPUT_LINES = 5
+NO_ISOLATION = "It ran without isolation."
 
 
 class Transcript(Protocol):
@@ -77,6 +78,7 @@ class PlainTranscript:
         self._streamed = ""
         self._output_of: set[str] = set()
         self._allowed: dict[str, str] = {}
+        self._gaps_told: set[str] = set()
         self._usage: RunUsage | None = None
 
     def begin_turn(self) -> None: ...
@@ -149,7 +151,7 @@ class PlainTranscript:
         if event.tool_id not in self._output_of:
             for line in output_lines(event.result or {}):
                 say(Text(f"  | {line}", style="dim"))
-        for line in effect_lines(event.result or {}):
+        for line in effect_lines(event.result or {}, self._gaps_told):
             say(line)
 
     def _waits(self, event: ApprovalRequested) -> None:
@@ -210,15 +212,21 @@ def output_lines(result: JsonObject) -> list[str]:
     return [f"… {left_out} lines before …", *lines[-OUTPUT_LINES:]] if left_out > 0 else lines
 
 
-def effect_lines(result: JsonObject) -> Iterator[Text]:
-    """Yield changed files, warnings, and weak isolation, safe to print."""
+def effect_lines(result: JsonObject, told: set[str]) -> Iterator[Text]:
+    """Yield changed files, warnings, and weak isolation, safe to print.
+
+    The same weak isolation is said once; `told` holds what was. That there was none is said each time.
+    """
     changed = changed_files(result)
     if changed:
         yield Text(f"  {changed}")
     for warning in warnings_of(result):
         yield Text.assemble(("  warning: ", "bold red"), warning)
-    weaker = weaker_isolation(result.get("isolation"))
-    if weaker:
+    isolation = result.get("isolation")
+    weaker = weaker_isolation(isolation)
+    gaps = str(cast(JsonObject, isolation or {}).get("degraded")) if weaker else ""
+    if weaker and (weaker.startswith(NO_ISOLATION) or gaps not in told):
+        told.add(gaps)
         yield Text(f"  {weaker}", style="yellow")
 
 
@@ -229,7 +237,7 @@ def weaker_isolation(isolation: object) -> str:
     applied = cast(JsonObject, isolation)
     gaps = [str(item) for item in items_of(applied.get("degraded"))]
     if applied.get("isolated") is False or applied.get("backend") == "none":
-        return shortened(" ".join(["It ran without isolation.", *gaps]), 200)
+        return shortened(" ".join([NO_ISOLATION, *gaps]), 200)
     if applied.get("backend") != "bwrap":
         gaps.insert(0, f"It was held by {applied.get('backend')} alone.")
     if not gaps:

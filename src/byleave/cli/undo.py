@@ -42,7 +42,7 @@ from byleave.workspace.undo.store import Entry
 
 from .options import ExitCode, Server, new_app
 from .places import find_server
-from .process import existing_directory, read_settings, run_short
+from .process import existing_directory, on_terminal, read_settings, run_short
 from .screen import agreed, counted, put, put_json, say, shortened, shown, wall_time
 
 app = new_app()
@@ -55,6 +55,7 @@ MAX_DIFF_BYTES = 256 * 1024
 MAX_COMPARED = 1_000_000
 MAX_SAMPLE = 50
 _HUNK = re.compile(r"@@ -(\d+).*")
+_NO_KEYS = ("n", "N", "enter", "escape", "c-d")
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -214,12 +215,33 @@ def _refuse(plan: Plan, *, partial: bool, what: str = "this call") -> None:
 
 
 def _agreed() -> bool:
+    question = "Undo this, as shown above?"
     try:
+        if on_terminal():
+            return run_short(_key_agrees(f"{question} [y/N] "))
         refusal = "Nobody can be asked here; nothing was changed."
-        return agreed("Undo this, as shown above?", refusal=refusal, hint="--yes undoes without asking")
+        return agreed(question, refusal=refusal, hint="--yes undoes without asking")
     except KeyboardInterrupt:
         say("\nNothing was changed.")
         raise
+
+
+async def _key_agrees(question: str) -> bool:
+    """Ask for a single key, as the chat does: only a `y` alone agrees; a key typed before the question is no answer."""
+    from byleave.client.terminal.prompt import TerminalPrompt  # loaded only when somebody is asked
+
+    terminal = TerminalPrompt.here()
+    keyboard = terminal.keyboard
+    with keyboard.keys():
+        while True:
+            await keyboard.settle()
+            terminal.screen.print(Text(question), end="")
+            key = await keyboard.key()
+            say("")
+            if keyboard.has_more:  # pasted, or the beginning of a word
+                continue
+            if key is None or key in _NO_KEYS or key in ("y", "Y"):
+                return key in ("y", "Y")
 
 
 # Display

@@ -523,12 +523,12 @@ def approved_by_text(
             return f"approved by {'you' if name == user_id else shown}"
         case "grant":
             text = (grants or {}).get(name)
-            return f"by grant {shown}" + (f" ({safe_text(text).rstrip('.')})" if text else "")
+            return f"by a grant ({safe_text(text).rstrip('.')})" if text else f"by grant {shown}"
         case "rule":
             return f"by rule {shown}"
         case "mode":
-            return f"by mode {shown}, unasked"
+            return f"by mode {shown}, not asked"
         case "risk":
-            return f"unasked, {shown}"
+            return f"not asked: {shown.lower()} risk"
         case _:
             return f"by {safe_text(actor or '')}"

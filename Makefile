@@ -53,6 +53,7 @@ ui: src/byleave/server/page/index.html ## build the chat page into the package
 	@touch $@
 
 src/byleave/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
+	@printf 'Building the page (some seconds)\n' >&2
 	@$(NODE); cd ui && npx --no-install vite build --logLevel error
 	@touch $@
 

@@ -3,6 +3,8 @@
 import ast
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -203,3 +205,26 @@ def test_scripts_can_be_run() -> None:
     for path in (ROOT / "scripts" / "setup", ROOT / "scripts" / "setup-node", ROOT / ".ci" / "run"):
         assert os.access(path, os.X_OK), f"{_name(path)} is not executable."
     assert sys.version_info >= (3, 11)
+
+
+def test_the_steps_of_make_up_say_what_they_do_and_nothing_where_nothing_is_to_be_done(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"private": true}')
+    env = os.environ | {"npm_config_offline": "true"}
+    node = subprocess.run([ROOT / "scripts/setup-node", tmp_path], env=env, capture_output=True, text=True, check=True)
+    assert node.stderr.startswith(f"Installing Node packages for {tmp_path} (")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    sources = "requirements.lock pyproject.toml scripts/setup scripts/setup-node scripts/uv.txt ui/package-lock.json"
+    built = "schema/types.ts ui/index.html ui/vite.config.ts ui/tsconfig.json src/byleave/server/page/index.html"
+    ready = [".venv/.ready", "ui/node_modules/.ready"]
+    for at, name in enumerate([*sources.split(), *ready, *built.split()]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (at, at))
+    # Not those of a `make test` around it.
+    flags = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    make = ["env", *(f"--unset={flag}" for flag in flags), "make", "--no-print-directory", "setup", "ui"]
+    done = subprocess.run(make, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+    (tmp_path / "ui/index.html").touch()
+    todo = subprocess.run([*make, "--dry-run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert todo.stdout.index("Building the page (") < todo.stdout.index("vite build")

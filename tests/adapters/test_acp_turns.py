@@ -117,20 +117,25 @@ async def test_a_dialog_that_is_closed_leaves_the_question_to_others(household: 
 
 
 @pytest.mark.promise("S")
-async def test_whoever_decides_in_an_editor_is_told_that_another_agent_asks(household: Household) -> None:
+@pytest.mark.parametrize(
+    ("scope", "named"), [(Scope.AGENT, "the agent stranger-"), (Scope.CHAT, "a program with your token: ")]
+)
+async def test_whoever_decides_in_an_editor_is_told_that_another_agent_asks(
+    household: Household, scope: Scope, named: str
+) -> None:
     editor = Editor(choose=lambda options: None)
     turn = turn_of(household, editor)
     running = asyncio.create_task(turn.run("write a.md: one"))
     await editor.until(lambda: len(editor.asked) == 1)
-    token = issue_token(household.settings, "alice", (Scope.AGENT,), 600, agent="stranger")
+    token = issue_token(household.settings, "alice", (scope,), 600, agent="stranger")
     async with Machine(household.url, token, household.project_id, session_id=turn.session.session_id) as stranger:
         asked = await stranger.start("write_file", {"path": "b.md", "content": "two"})
         await editor.until(lambda: len(editor.asked) == 2)
         await stranger.cancel(asked.tool_id)
     (own, _), (other, _) = editor.asked
     assert "Asked by" not in f"{own.title}{own.content}"
-    assert (other.title or "").startswith("Asked by the agent stranger-")
-    assert "Asked by the agent stranger-" in str(other.content)
+    assert (other.title or "").startswith(f"Asked by {named}")
+    assert f"Asked by {named}" in str(other.content)
     await turn.cancel()
     await running
 

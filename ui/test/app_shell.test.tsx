@@ -125,6 +125,18 @@ describe("the frame", () => {
     await screen.findByRole("heading", { level: 1, name: "First" });
   });
 
+  test("the heading of an agent's own conversation says whose it is", async () => {
+    const host = new TableHost();
+    const sessions = [sample.session("s", "First"), sample.session("sess_agent_1", "bot-0123456789ab")];
+    host.table["GET /my/projects/p/chat/sessions"] = { sessions, total_count: 2 };
+    const { user } = await shown(host);
+    const title = () => document.querySelector(".app-title")?.textContent;
+    expect(title()).toBe("demoFirst");
+    await user.click(screen.getByRole("link", { name: "bot-0123456789ab" }));
+    await screen.findByRole("heading", { level: 1, name: "bot-0123456789ab" });
+    expect(title()).toBe("demo · from outside this chatbot-0123456789ab");
+  });
+
   test("a link with a key held is the browser's business", async () => {
     await shown();
     const link = screen.getByRole("link", { name: "Conversations" });

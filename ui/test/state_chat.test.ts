@@ -50,6 +50,19 @@ describe("opening", () => {
     expect(state(await open(host, null)).sessionId).toBeNull();
   });
 
+  test("an agent's own session opens only when it is chosen", async () => {
+    const own = sample.session("sess_agent_1", "bot-0123456789ab");
+    const sessions = { sessions: [own, sample.session("s")], total_count: 2 };
+    const host = new TableHost({ "GET /my/projects/p/chat/sessions": sessions });
+    expect(state(await open(host)).sessionId).toBe("s");
+    // Read once is not chosen for good: what is written next must not land in it.
+    const chosen = await open(host, own.session_id);
+    expect([state(chosen).sessionId, host.recall("session p")]).toEqual([own.session_id, own.session_id]);
+    expect(state(await open(host)).sessionId).toBe("s");
+    host.table["GET /my/projects/p/chat/sessions"] = { sessions: [own], total_count: 1 };
+    expect(state(await open(host))).toMatchObject({ sessionId: null, loading: false, sessions: [own] });
+  });
+
   test("without a session there is room for a new one, and without a project one is made", async () => {
     const host = new TableHost({
       "GET /my/projects": { projects: [], total_count: 0 },

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { lines, oneLine, prose, shortened, visible, whole } from "../src/text/visible";
 import {
   advice,
+  asker,
   bytes,
   callSummary,
   counted,
@@ -11,6 +12,7 @@ import {
   moment,
   outcome,
   span,
+  theAsker,
   thousands,
   verb,
   whoIs,
@@ -107,6 +109,14 @@ describe("how a call stands", () => {
     expect(whoIs("user:alice", "alice")).toBe("you"); // as the server names who undid something
     expect(whoIs("bob", "alice")).toBe("bob");
     expect(whoIs(null, "alice")).toBe("");
+  });
+  it("names who asks, and says what a program without a name is", () => {
+    expect(["bot-01", "program", null].map(asker)).toEqual(["bot-01", "a program with your token", "an agent"]);
+    expect(["b\u202Et", "program", null].map(theAsker)).toEqual([
+      "the agent b\\u{202e}t",
+      "a program with your token",
+      "the agent of the chat",
+    ]);
   });
 });
 

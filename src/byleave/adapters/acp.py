@@ -94,7 +94,7 @@ from byleave.protocol.events import (
     ToolOutput,
     ToolStarted,
 )
-from byleave.protocol.executions import Execution, ExecutionPage
+from byleave.protocol.executions import PROGRAM, PROGRAM_WORDS, Execution, ExecutionPage
 from byleave.protocol.grants import GrantTerms
 from byleave.protocol.states import ApprovalScope, ApprovalStatus, ExecutionStatus, RunState
 from byleave.protocol.wire import new_id
@@ -476,7 +476,10 @@ class Turn:
     def _asker(self, request: ApprovalRequested) -> str:
         """Name an agent that is not the one of this conversation: one that runs elsewhere may name it, too."""
         own = self.agent or CHAT_AGENT
-        return "" if request.agent_id in (None, own) else f"Asked by the agent {safe_text(request.agent_id)}: "
+        if request.agent_id in (None, own):
+            return ""
+        asker = PROGRAM_WORDS if request.agent_id == PROGRAM else f"the agent {safe_text(request.agent_id)}"
+        return f"Asked by {asker}: "
 
     async def _change(self, request: ApprovalRequested) -> Content | None:
         """Return the diff of a write; None if the editor cannot compare all of it."""

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from byleave.client.approvals import span_words
 from byleave.protocol.errors import CallerError, ConflictError, NotFound
+from byleave.protocol.executions import PROGRAM, PROGRAM_WORDS
 from byleave.protocol.grants import Grant, GrantPreview, GrantRule, GrantStatus
 from byleave.protocol.states import ApprovalScope
 from byleave.protocol.wire import moment, now
@@ -44,6 +45,8 @@ async def _list(server: str | None, *, everything: bool, as_json: bool) -> None:
 def _grant_lines(grant: Grant) -> list[Text]:
     active = grant.status is GrantStatus.ACTIVE
     agent = "the chat's agent" if grant.agent_id is None else f"agent {shown(grant.agent_id)}"
+    if grant.agent_id == PROGRAM:
+        agent = PROGRAM_WORDS
     head = Text.assemble((shown(grant.text), "bold" if active else "dim"))
     return [
         head,

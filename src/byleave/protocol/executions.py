@@ -222,6 +222,12 @@ ELSEWHERE = re.compile(rf"(.+)-[0-9a-f]{{{NUMBER_DIGITS}}}")
 UNNAMED = "agent"
 """The name of an external agent whose token gives none: each such token is an agent of its own."""
 
+PROGRAM = "program"
+"""The id of the caller that all programs of a person share, whichever of the person's tokens they have."""
+
+PROGRAM_WORDS = "a program with your token"
+"""That caller on screens; `asker` in `ui/src/text/words.ts` says the same."""
+
 
 def agent_name(agent_id: str | None) -> str:
     """Return the name that all tokens of an external agent share; empty for chat agents and a person's programs."""

@@ -14,7 +14,7 @@ from uuid import UUID
 from byleave.protocol.chat import CHAT_AGENT
 from byleave.protocol.errors import ConflictError, NotFound
 from byleave.protocol.events import ChatMessage, RunChanged
-from byleave.protocol.executions import OWN_LISTINGS
+from byleave.protocol.executions import OWN_LISTINGS, PROGRAM, PROGRAM_WORDS
 from byleave.protocol.states import AgentMode, RunState
 from byleave.protocol.wire import Id, canonical_json, id_text, new_id
 
@@ -173,7 +173,8 @@ class Chat:
 
         def work(transaction: Transaction) -> SessionRow:
             with Ledger(transaction, project_id) as ledger:
-                session = SessionRow(session_id, project_id, user_id, agent_id, "")
+                title = PROGRAM_WORDS.capitalize() if agent_id == PROGRAM else agent_id
+                session = SessionRow(session_id, project_id, user_id, title, "")
                 _create_session(transaction, ledger, session, f"agent:{agent_id}")
             return load_session(transaction, session_id, user_id)
 

@@ -151,6 +151,16 @@ async def test_a_key_names_no_call_of_an_agent_of_another_name(server: Server) -
         assert len(found) == 4
 
 
+async def test_the_calls_of_a_program_have_a_conversation_that_says_what_it_is(server: Server) -> None:
+    alice, bot = server.user(), server.user(scopes=AGENT, agent="program")
+    project = await alice.project()
+    for caller in (alice, bot):
+        await caller.execute(project, "write_file", {"path": "a.txt", "content": "x"})
+    sessions = (await alice.get(f"/my/projects/{project}/chat/sessions")).json["sessions"]
+    program, named = sorted(session["title"] for session in sessions)
+    assert (program, named[:8]) == ("A program with your token", "program-")
+
+
 @pytest.mark.promise("X23")
 async def test_what_a_person_let_one_agent_read_no_other_agent_reads(server: Server) -> None:
     alice, one, renewed = server.user(), *(server.user(scopes=AGENT, agent="one") for _ in range(2))

@@ -30,7 +30,7 @@ export function App({ host, projectId = null }: { host: Host; projectId?: string
     const made = new Chat(host);
     setChat(made);
     const wanted = wantedRoute(host);
-    // An address without a place in it, or of a page, opens the newest conversation.
+    // An address without a place in it, or of a page, opens the newest conversation of the chat.
     void made.start(projectId, wanted?.page === "chat" && !wanted.question ? wanted.session : undefined);
     return () => made.close();
   }, [host, projectId]);

@@ -4,7 +4,7 @@
 import { Menu } from "lucide-react";
 import { ConversationMenu, type Managed } from "../conversation/ConversationMenu";
 import type { Host } from "../host";
-import type { AppState, Link } from "../state/model";
+import { type AppState, isElsewhere, type Link } from "../state/model";
 import { visible } from "../text/visible";
 import { Machines } from "./Machines";
 import type { Route } from "./route";
@@ -89,6 +89,7 @@ function Title({ state, isPage, manage }: { state: AppState; isPage: boolean; ma
     <div className="app-title">
       <span className="app-title-project">
         <bdi>{visible(project)}</bdi>
+        {session && isElsewhere(session.session_id) && " · from outside this chat"}
       </span>
       <div className="app-title-row">
         <h1 className="app-title-session">

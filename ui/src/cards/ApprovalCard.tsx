@@ -7,7 +7,7 @@ import type { Host } from "../host";
 import type { Question, Settled } from "../state/model";
 import "../styles/cards.css";
 import { oneLine } from "../text/visible";
-import { counted, whoIs } from "../text/words";
+import { asker, counted, whoIs } from "../text/words";
 import { Answers } from "./Answers";
 import { headline, headlineText, isGrave, unsaid } from "./asked";
 import { Chips } from "./Chips";
@@ -157,7 +157,7 @@ export function Asker({ question, elsewhere }: { question: Question; elsewhere: 
           {" · "}
         </>
       )}
-      Asked by <bdi>{question.agent_id ? oneLine(question.agent_id) : "an agent"}</bdi>
+      Asked by <bdi>{asker(question.agent_id)}</bdi>
       {question.edit && <> · changed by {whoIs(question.edit.edited_by, question.user_id)}</>}
     </p>
   );

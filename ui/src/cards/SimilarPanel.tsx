@@ -7,7 +7,8 @@ import type { Api } from "../api";
 import { Choose } from "../parts/Choose";
 import { Sheet } from "../parts/Sheet";
 import type { Question } from "../state/model";
-import { oneLine, visible } from "../text/visible";
+import { visible } from "../text/visible";
+import { theAsker } from "../text/words";
 import type { PanelProps } from "./EverythingPanel";
 import { useGuard } from "./guard";
 import { Problem } from "./Problem";
@@ -143,7 +144,7 @@ export function SimilarPanel(props: SimilarPanelProps) {
           </div>
           {usesProblem && <p className="card-bad">{usesProblem}</p>}
           <p className="card-aside">
-            Only for the agent <bdi>{question.agent_id ? oneLine(question.agent_id) : "of this chat"}</bdi>
+            Only for <bdi>{theAsker(question.agent_id)}</bdi>
             {reach === "project" ? ", in all its conversations of this project" : ", in this conversation"}. Manage in
             Grants.
           </p>

@@ -10,7 +10,7 @@ import { ResultView } from "../cards/ResultView";
 import type { ToolCall } from "../state/model";
 import { Lines } from "../text/Lines";
 import { Sentences } from "../text/Sentences";
-import { advice, callSummary, counted, duration, outcome, saidOf, verb, whoIs } from "../text/words";
+import { advice, asker, callSummary, counted, duration, outcome, saidOf, verb, whoIs } from "../text/words";
 import { Copyable, type Fact, Facts, Plain, Risk, When } from "./facts";
 import { LetBy, toneOf } from "./History";
 import { Link } from "./Link";
@@ -193,7 +193,7 @@ function recordFacts({ row, state, go, call }: DetailProps): Fact[] {
     ["Ended", when(row.completed_at)],
     ["Took", row.execution_time_ms === null ? null : duration(row.execution_time_ms)],
     ["User", <Plain key="user" text={row.user_id} />],
-    ["Agent", row.agent_id && <Plain text={row.agent_id} />],
+    ["Called by", row.agent_id && <Plain text={asker(row.agent_id)} />],
     [
       "Conversation",
       <Link key="session" to={{ page: "chat", session: row.session_id }} go={go}>

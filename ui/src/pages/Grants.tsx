@@ -5,7 +5,7 @@
 import type { Grant } from "@protocol";
 import { useState } from "react";
 import type { Problem } from "../api";
-import { moment, span } from "../text/words";
+import { moment, span, theAsker } from "../text/words";
 import { Deliberate } from "./Deliberate";
 import { type Fact, Facts, Plain, useServerNow, Values, When } from "./facts";
 import { Link } from "./Link";
@@ -87,7 +87,7 @@ function GrantWords({ grant, now, userId, sessionId, go }: WordsProps) {
   const active = inForce(grant, now);
   const facts: Fact[] = [
     ["Covers", COVERS[grant.scope]],
-    ["For", <AgentName key="for" agent={grant.agent_id ?? null} />],
+    ["For", `${theAsker(grant.agent_id)} only`],
     [
       grant.scope === "project" ? "Given in" : "Conversation",
       <Link key="session" to={{ page: "chat", session: grant.session_id }} go={go}>
@@ -125,16 +125,6 @@ const COVERS: Record<Grant["scope"], string> = {
   session: "everything in one conversation",
   project: "calls of this kind in every conversation of this project",
 };
-
-function AgentName({ agent }: { agent: string | null }) {
-  return agent === null ? (
-    <>the agent of the chat only</>
-  ) : (
-    <>
-      the agent <Plain text={agent} /> only
-    </>
-  );
-}
 
 function endWords({ scope, expires_at }: Grant, now: number): string {
   const left = span((Date.parse(expires_at) - now) / 1000);

@@ -8,7 +8,7 @@ import type { Host } from "../host";
 import { Again } from "./again";
 import { draftKey, withReturned } from "./drafts";
 import { fromExecution } from "./entries";
-import type { ChatEntry, Settled } from "./model";
+import { type ChatEntry, isElsewhere, type Settled } from "./model";
 import { Outbox } from "./outbox";
 import { Reading } from "./reading";
 import { Store } from "./store";
@@ -56,7 +56,7 @@ export class Chat {
   /** The server's clock, in milliseconds. */
   readonly now = (): number => Date.now() + this.store.get().serverAhead;
 
-  /** Begins: who is asking, which project, which session. `wanted` undefined: the newest one. */
+  /** Begins: who is asking, which project, which session. `wanted` undefined: the one last open, or the newest. */
   async start(wantedProject: string | null, wanted: string | null | undefined): Promise<void> {
     try {
       const [me, { projects }] = await Promise.all([this.api.me(), this.api.projects()]);
@@ -291,7 +291,9 @@ export class Chat {
     const sessions = (await this.#reading.sessions(projectId)) ?? [];
     // The person chose another project meanwhile: its sessions are not these.
     if (this.store.get().projectId !== projectId) return;
-    const session = sessions.find((each) => each.session_id === remembered) ?? sessions[0];
+    // What the person writes next belongs to the chat: the calls of an agent elsewhere open only when they are chosen.
+    const ours = sessions.filter((each) => !isElsewhere(each.session_id));
+    const session = ours.find((each) => each.session_id === remembered) ?? ours[0];
     await (session ? this.openSession(session.session_id) : this.#openNone(projectId));
   }
 

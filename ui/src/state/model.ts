@@ -18,6 +18,9 @@ import type {
   Session,
 } from "@protocol";
 
+/** Whether a conversation holds the calls of an agent or a program outside the chat. The server names it so. */
+export const isElsewhere = (sessionId: string): boolean => sessionId.startsWith("sess_agent_");
+
 /** A question that waits, whichever session it belongs to. */
 export type Question = ApprovalRequest;
 

@@ -141,6 +141,20 @@ export function answeredIn(from: AnsweredFrom): string {
   return from === "page" ? "in a browser" : "in a terminal or editor";
 }
 
+const PROGRAM = "program";
+const PROGRAM_WORDS = "a program with your token";
+
+/** Who calls tools: an agent by its name. Programs of a person that are no agents share one id, which says little. */
+export function asker(agentId: string | null | undefined): string {
+  return agentId === PROGRAM ? PROGRAM_WORDS : agentId ? oneLine(agentId) : "an agent";
+}
+
+/** The same where a sentence goes on with it. */
+export function theAsker(agentId: string | null | undefined): string {
+  if (!agentId) return "the agent of the chat";
+  return agentId === PROGRAM ? PROGRAM_WORDS : `the agent ${oneLine(agentId)}`;
+}
+
 /** A person's name out of `person:alice` or `user:alice`; "you" for oneself. */
 export function whoIs(actor: string | null, userId: string | null): string {
   const [kind = "", ...rest] = (actor ?? "").split(":");

@@ -11,6 +11,7 @@ import type { Api } from "../../../ui/src/api.js";
 import { changedFiles } from "../../../ui/src/cards/effects.js";
 import { fieldsOf, textOf } from "../../../ui/src/cards/reading.js";
 import { oneLine, shortened } from "../../../ui/src/text/visible.js";
+import { ago, moment } from "../../../ui/src/text/words.js";
 import type { Engine } from "../engine/engine.js";
 import { chooseBack, offerBack, why } from "./bringing_back.js";
 import type { Differences } from "./diffs.js";
@@ -33,6 +34,8 @@ export interface KeptFolder {
 
 const EMPTY: UndoList = { changes: [], undone: [] };
 const MOST_ELSEWHERE = 100;
+/** How long ago a change was is said anew this often. */
+const EVERY_MS = 60_000;
 
 export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscode.Disposable {
   readonly #changed = new vscode.EventEmitter<undefined>();
@@ -67,7 +70,9 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
       }),
     ];
     void this.#refresh().then(() => this.#offerEnds());
+    const timer = setInterval(() => this.getChildren().length > 0 && this.#tell(), EVERY_MS);
     return () => {
+      clearInterval(timer);
       for (const end of ends) end();
       if (this.#kept !== kept) return;
       this.#kept = null;
@@ -112,12 +117,12 @@ export class ChangedFiles implements vscode.TreeDataProvider<ChangedFile>, vscod
   getTreeItem(file: ChangedFile): vscode.TreeItem {
     const name = listed(oneLine(basename(file.path)));
     const item = new vscode.TreeItem(name, vscode.TreeItemCollapsibleState.None);
-    const time = new Date(file.at).toLocaleTimeString();
+    const now = Date.now();
     const [what, icon, done] = WORDS[file.kind];
     const where = dirname(file.path) === "." ? "" : ` in ${listed(oneLine(dirname(file.path)))}`;
     item.id = `${file.tool_id} ${file.path}`;
-    item.description = `${what}${where}, ${time}`;
-    item.tooltip = `${oneLine(file.path)}: ${done} by an agent at ${time}`;
+    item.description = `${what}${where}, ${ago(file.at, now)}`;
+    item.tooltip = `${oneLine(file.path)}: ${done} by an agent at ${moment(file.at, now)}`;
     item.iconPath = new vscode.ThemeIcon(icon);
     item.contextValue = "byleave.change";
     item.command = { command: "byleave.openChange", title: "Open the Difference", arguments: [file] };

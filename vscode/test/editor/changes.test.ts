@@ -168,7 +168,8 @@ describe("the list of changed files", () => {
       ["a.txt", "changed"],
     ]);
     expect(items[0]).toMatchObject({ id: "exec_3 made.txt", contextValue: "byleave.change" });
-    expect(items[0]?.tooltip).toMatch(/^made\.txt: created by an agent at /);
+    expect(items[0]?.description).toBe("new, just now");
+    expect(items[0]?.tooltip).toMatch(/^made\.txt: created by an agent at \d\d:\d\d/);
     expect(view.getChildren(first())).toEqual([]);
     const file = first();
     let told = 0;
@@ -183,6 +184,30 @@ describe("the list of changed files", () => {
     await view.undo(file);
     await view.bringBack();
     expect(shown).toEqual([]);
+  });
+
+  test("says how long ago each was, and says it anew as time goes on", async () => {
+    await write("exec_1", "a.txt", "new\n");
+    hide();
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "Date"] });
+    try {
+      let told = 0;
+      view.onDidChangeTreeData(() => {
+        told += 1;
+      });
+      hide = view.show({ engine, api, folder: root });
+      await until(() => expect(view.getChildren()).toHaveLength(1));
+      const said = told;
+      vi.advanceTimersByTime(120_000);
+      expect(told).toBe(said + 2);
+      expect(view.getTreeItem(first()).description).toBe("changed, 2 min ago");
+      hide();
+      const over = told;
+      vi.advanceTimersByTime(120_000);
+      expect(told).toBe(over);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test("opens what was there against what is there now, and follows no link that came since", async () => {

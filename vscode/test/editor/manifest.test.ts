@@ -26,7 +26,7 @@ interface Manifest {
     readonly menus: Readonly<Record<string, readonly { readonly command: string; readonly when: string }[]>>;
     readonly views: { readonly byleave: readonly { readonly id: string }[] };
     readonly walkthroughs: readonly { readonly steps: readonly Step[] }[];
-    readonly viewsWelcome: readonly { readonly view: string }[];
+    readonly viewsWelcome: readonly { readonly contents: string; readonly view: string }[];
     readonly configuration: { readonly properties: Readonly<Record<string, { readonly scope: string }>> };
   };
 }
@@ -127,6 +127,7 @@ test("the walkthrough has its pictures, each with words for those who do not see
 test("the empty list of changes says what it is for", () => {
   const { views, viewsWelcome } = manifest.contributes;
   expect(viewsWelcome.map(({ view }) => view)).toEqual(["byleave.changes"]);
+  expect(viewsWelcome[0]?.contents).toMatch(/^\$\(diff\) No changes yet\.\n/);
   expect(views.byleave.map(({ id }) => id)).toContain("byleave.changes");
 });
 

@@ -24,7 +24,7 @@ from typing import Any
 import jwt
 
 from byleave.protocol.errors import ConfigurationError, RefusedError
-from byleave.protocol.executions import NUMBER_DIGITS, UNNAMED, agent_name
+from byleave.protocol.executions import NUMBER_DIGITS, PROGRAM, UNNAMED, agent_name
 from byleave.protocol.generation import Generation
 from byleave.protocol.states import AgentMode, Scope
 from byleave.server.errors import Unauthenticated
@@ -66,7 +66,6 @@ DECIDES = frozenset({Scope.APPROVE})
 ASKS_AND_ACTS = frozenset({Scope.AGENT, Scope.EXECUTE})
 """A token with both could report the results of its own calls."""
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-PROGRAM = "program"
 OWN_CLAIMS = ClaimMap()
 
 

@@ -33,7 +33,7 @@ PURE := tests/gate tests/protocol
 COMPAT := tests/compat tests/adapters tests/deploy/test_proxies.py tests/deploy/test_sign_in_behind_proxies.py \
 	tests/server/auth/test_identity_provider.py tests/ui/test_sign_in_by_provider.py
 
-.PHONY: help setup ui vsix sdk-js up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode test-sdk-js test-compat units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
+.PHONY: help setup ui release docs vsix sdk-js up demo picture test test-browsers test-pure test-rest quick quick-lint quick-tests test-python test-ui test-vscode test-sdk-js test-compat units-ui units-vscode tools check check-lint check-types check-web fix schema lock fuzz chaos bench bench-gate bench-hands bench-imports bench-parked bench-asking bench-growth bench-databases bench-scale bench-page bench-queueing clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,13 @@ ui: src/byleave/server/page/index.html ## build the chat page into the package
 src/byleave/server/page/index.html: ui/node_modules/.ready schema/types.ts $(UI)
 	@$(NODE); cd ui && npx --no-install vite build --logLevel error
 	@touch $@
+
+release: setup ui ## build wheel, sdist and SBOM into dist/ and check them; publishes nothing
+	@scripts/release
+
+docs: setup ## build the documentation site into site/, without the network
+	@$(BIN)/python scripts/docs_site.py
+	@$(BIN)/zensical build --clean --strict
 
 vsix: dist/byleave.vsix ## pack the VS Code extension into dist/
 	@:
@@ -160,12 +167,14 @@ fix: setup ## format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md, in sdk-js/src
+schema: setup schema/node_modules/.ready ## write every generated file: schema/, docs/settings.md, docs/cli.md, in sdk-js/src
 	@$(BIN)/python scripts/schema.py
 
 lock: setup ## pin all dependencies again after a change in pyproject.toml
-	@$(UV) pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
+	@$(UV) pip compile pyproject.toml --all-extras --group dev --group docs --universal --generate-hashes \
 		--no-annotate --no-header --no-emit-find-links -q -o requirements.lock
+	@$(UV) pip compile --group release --universal --generate-hashes \
+		--no-annotate --no-header --no-emit-find-links -q -o requirements-release.lock
 	@# The client alone, at the versions that are tested here.
 	@$(UV) pip compile pyproject.toml -c requirements.lock --universal --generate-hashes \
 		--no-annotate --no-header --no-emit-find-links -q -o requirements-client.lock
@@ -215,5 +224,5 @@ bench-asking: setup ## how often a person would be asked, over what real agents 
 	@$(BIN)/python -m bench.asking
 
 clean: ## remove what the targets above made, .venv included
-	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules sdk-js/node_modules sdk-js/dist sdk-js/coverage tests/compat/node_modules tests/compat/inspector/node_modules src/byleave/server/page vscode/dist vscode/engine .coverage .coverage.* htmlcov dist build
+	rm -rf .venv .vscode-host schema/node_modules ui/node_modules vscode/node_modules sdk-js/node_modules sdk-js/dist sdk-js/coverage tests/compat/node_modules tests/compat/inspector/node_modules src/byleave/server/page vscode/dist vscode/engine site .coverage .coverage.* htmlcov dist build
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -193,8 +193,9 @@ export interface ApprovalRequest {
    */
   network: boolean;
   /**
-   * The call on the first line; each further line is a note to be shown before an answer. Made from the stored
-   * parameters, safe to print. Reasons are in `findings`, files in `inspection`.
+   * The call on the first line; each further line is a note to be shown before an answer. The second tells of the
+   * `edit`, if there was one. Made from the stored parameters, safe to print. Reasons are in `findings`, files in
+   * `inspection`.
    */
   description: string;
   /**

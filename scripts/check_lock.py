@@ -1,6 +1,7 @@
 """Check that the lock files agree with pyproject.toml: offline, so that CI cannot fail for the network's reasons.
 
-requirements.lock pins everything, requirements-client.lock the client alone, at the same versions.
+requirements.lock pins everything, requirements-client.lock the client alone, at the same versions;
+requirements-release.lock pins the tools that look at a release.
 
 Every direct requirement must be pinned to a version that fits it, every pin must carry hashes, and no address of a
 registry may stand in the files. Writes nothing.
@@ -18,15 +19,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*])?==(?P<version>[^ ;\\]+)")
 
 
-def wanted(*, client: bool) -> list[Requirement]:
-    """Requirements of pyproject.toml: the client's, or all with extras and the dev group."""
+CLIENT, EVERYTHING, RELEASE = "requirements-client.lock", "requirements.lock", "requirements-release.lock"
+
+
+def wanted(file: str) -> list[Requirement]:
+    """Requirements of pyproject.toml that a lock file pins; everything is extras and the groups of developers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    lines: list[str] = list(project["project"]["dependencies"])
-    if client:
-        return [Requirement(line) for line in lines]
-    for extra in project["project"]["optional-dependencies"].values():
-        lines += extra
-    lines += project["dependency-groups"]["dev"]
+    groups = project["dependency-groups"]
+    lines: list[str] = groups["release"] if file == RELEASE else list(project["project"]["dependencies"])
+    if file == EVERYTHING:
+        for extra in project["project"]["optional-dependencies"].values():
+            lines += extra
+        lines += groups["dev"] + groups["docs"]
     return [requirement for line in lines if (requirement := Requirement(line)).name != project["project"]["name"]]
 
 
@@ -41,17 +45,17 @@ def pinned(text: str) -> dict[str, str]:
 
 
 def complaints() -> list[str]:
-    everything = pinned((ROOT / "requirements.lock").read_text(encoding="utf-8"))
-    client = pinned((ROOT / "requirements-client.lock").read_text(encoding="utf-8"))
+    everything = pinned((ROOT / EVERYTHING).read_text(encoding="utf-8"))
+    client = pinned((ROOT / CLIENT).read_text(encoding="utf-8"))
     said = [f"{name!r} is {version} for the client alone." for name, version in client.items() - everything.items()]
-    return said + _complaints("requirements.lock", client=False) + _complaints("requirements-client.lock", client=True)
+    return said + [one for file in (EVERYTHING, CLIENT, RELEASE) for one in _complaints(file)]
 
 
-def _complaints(file: str, *, client: bool) -> list[str]:
+def _complaints(file: str) -> list[str]:
     text = (ROOT / file).read_text(encoding="utf-8")
     pins = pinned(text)
     said: list[str] = []
-    for requirement in wanted(client=client):
+    for requirement in wanted(file):
         version = pins.get(canonicalize_name(requirement.name))
         if version is None:
             said.append(f"{requirement.name!r} is required but not pinned in {file}.")

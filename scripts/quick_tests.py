@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS = ["tests/test_shape.py", "tests/test_names.py", "tests/protocol"]
 QUICKEST = ["tests/gate/commands", "tests/gate/policy", "tests/store", "tests/sdk"]
-SLOW = ("tests/ui/", "tests/vscode/", "tests/faults/", "tests/e2e/", "tests/bench/")
+SLOW = ("tests/ui/", "tests/vscode/", "tests/faults/", "tests/e2e/", "tests/bench/", "tests/docs/")
 MOST = 12
 """More files than this take longer than a minute; then the quickest folders run instead."""
 

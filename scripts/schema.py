@@ -1,10 +1,10 @@
 """Write every generated file from the models, or check that the committed ones are fresh.
 
-    python scripts/schema.py            write schema/ and docs/settings.md
+    python scripts/schema.py            write schema/, docs/settings.md and docs/cli.md
     python scripts/schema.py --check    write nothing; exit 1 and name what is stale
 
-Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md and, for the SDK in
-JavaScript, sdk-js/src/protocol.ts and sdk-js/src/catalogue.ts. The types are also compiled, strictly, with
+Generated: schema/byleave.schema.json, schema/openapi.json, schema/types.ts, docs/settings.md, docs/cli.md and, for the
+SDK in JavaScript, sdk-js/src/protocol.ts and sdk-js/src/catalogue.ts. The types are also compiled, strictly, with
 schema/check.ts. Nothing here is imported by Byleave itself.
 """
 
@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from command_page import command_page
 from settings_page import settings_page
 
 from byleave.protocol.engine import NOTIFICATIONS, REQUESTS
@@ -152,6 +153,7 @@ def generated() -> dict[Path, str]:
         SDK / "protocol.ts": typescript(as_json(part(wire_schema(), SDK_TYPES))),
         SDK / "catalogue.ts": catalogue(),
         ROOT / "docs" / "settings.md": settings_page(),
+        ROOT / "docs" / "cli.md": command_page(),
     }
 
 

@@ -12,6 +12,7 @@ from mcp import Client
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
 from byleave.adapters import mcp as adapter
+from byleave.installation import missing_extra
 from byleave.protocol.errors import CallerError, UnreachableError
 from byleave.protocol.events import ApprovalRequested
 from byleave.protocol.executions import ToolResponse
@@ -274,7 +275,7 @@ async def test_a_server_without_the_library_says_how_to_get_it(
         answer = await http.post(f"/mcp/{household.project_id}", json=PING)
     assert (answer.status_code, answer.json()["hint"]) == (
         503,
-        "In a checkout: `pip install '.[mcp]'`.",
+        missing_extra("mcp"),
     )
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from byleave.agents.models import resolve_model
+from byleave.installation import add_command
 from byleave.protocol.errors import ConfigurationError
 
 
@@ -90,7 +91,7 @@ def test_missing_extra_is_told_with_how_to_install_it(package: str, name: str) -
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     sentence, hint = done.stdout.splitlines()
     assert sentence == f"The model {name!r} needs a package that is not installed."
-    assert hint.startswith("hint: Install it with pip install ")
+    assert hint.startswith(f"hint: Install it with {add_command('x').removesuffix('x')}")
     assert package in hint
 
 

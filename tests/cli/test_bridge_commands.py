@@ -11,6 +11,7 @@ import pytest
 
 from byleave.cli.acp import MOST_REMEMBERED, SessionMemory
 from byleave.cli.places import UP, KnownServer, known_directory, remember_project
+from byleave.installation import install_command
 from harness.household import open_household
 
 from .conftest import Program
@@ -34,7 +35,7 @@ def test_without_its_extra_it_says_which_one_to_install(
     monkeypatch.setitem(sys.modules, "mcp.server.context" if name == "mcp" else "acp", None)
     done = byleave.here(name)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"pip install '.[{name}]'" in done.stderr
+    assert install_command(name) in done.stderr
 
 
 @pytest.mark.parametrize("name", BRIDGES)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import byleave.cli
+from byleave.cli.token import user_name
+from byleave.installation import install_command
 from byleave.server.auth.secret import seal_keys
 from byleave.settings import ServerSettings
 from byleave.store import Store
@@ -63,7 +65,6 @@ def test_light_commands_import_no_server_library() -> None:
     [
         (["no-such-command"], "no-such-command"),
         (["check", "--no-such-option"], "--no-such-option"),
-        (["token"], "--user"),
         (["serve", "--port", "banana"], "--port"),
         (["serve", "--port", "70000"], "--port"),
         (["history", "--status", "NEVER"], "NEVER"),
@@ -242,11 +243,19 @@ def test_a_named_agents_token_says_its_name_and_the_most_its_mode_may_be(tmp_pat
     assert "5 seconds longer" in " ".join(_token(tmp_path, "--help").stdout.split())
 
 
+@pytest.mark.promise("L3")
+def test_a_token_without_a_name_is_for_who_asks_and_says_so(byleave: Program) -> None:
+    made = byleave.here("token", "--scope", "agent")
+    claims = json.loads(base64.urlsafe_b64decode(made.stdout.split(".")[1] + "=="))
+    assert (claims["sub"], claims["scope"]) == (user_name(), "agent")
+    assert made.stderr == f"For {user_name()!r}; --user names another.\n"
+
+
 @pytest.mark.parametrize("command", [["serve"], ["up"], ["token", "--user", "a"]], ids=" ".join)
 def test_missing_server_extra_is_said(tmp_path: Path, command: list[str]) -> None:
     done = _without_the_server(tmp_path, command)
     assert done.returncode == 1
-    assert done.stderr == "error: This needs the server.\nhint: in a checkout: pip install '.[server]'\n"
+    assert done.stderr == f"error: This needs the server.\nhint: {install_command('server')}\n"
 
 
 async def test_a_record_can_be_verified_where_no_server_is_installed(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import urllib.request
 from pathlib import Path
 
 import pytest
+
+from byleave.cli.acp import SessionMemory
 
 from .conftest import PROMPT, FreePort, Program
 
@@ -34,6 +37,20 @@ def test_everything_starts_and_other_commands_find_it(byleave: Program, workspac
     assert "Traceback" not in err
     gone = byleave.here("history")
     assert (gone.returncode, "There is no token for" in gone.stderr) == (1, True)
+
+
+def test_what_it_keeps_is_its_owners_alone(byleave: Program, workspace: Path) -> None:
+    before = os.umask(0o022)  # what most people have: who asks for 0666 gets 0644
+    try:
+        running = byleave.start("up", str(workspace), "--json")
+        running.line()
+        assert byleave.run("chat", "list the files", cwd=workspace).returncode == 0
+        SessionMemory(byleave.home)["editor"] = "sess_1"
+        modes = {path: path.lstat().st_mode & 0o777 for path in [byleave.home, *byleave.home.rglob("*")]}
+    finally:
+        os.umask(before)
+    assert {"projects.json", "acp.json", "byleave.db", "secret"} <= {path.name for path in modes}
+    assert {path: oct(mode) for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
 
 
 def test_next_start_finds_the_project_again_on_any_port(byleave: Program, workspace: Path, tmp_path: Path) -> None:

@@ -62,6 +62,6 @@ def test_the_public_names_are_those_of_the_package() -> None:
         RiskAssessor,
     )
     for name in byleave.__all__:
-        assert getattr(byleave, name).__name__ == name
+        assert getattr(byleave, name).__name__.removeprefix("byleave.") == name
     with pytest.raises(AttributeError):
         byleave.Nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -27,5 +27,6 @@ async def records(settings: ServerSettings) -> AsyncIterator[Records]:
     )
     project = await store.chat.create_project("alice", "demo")
     session = await store.chat.create_session("alice", project.id, "first")
-    yield Records(store, clock, settings, project, session, hints)
-    await store.close()
+    made = Records(store, clock, settings, project, session, hints)
+    yield made
+    await made.store.close()  # the one that a test opened in place of the first, if it did

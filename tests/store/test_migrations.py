@@ -67,7 +67,7 @@ def test_migrations_go_one_after_the_other_to_the_newest() -> None:
 
 
 def test_migrations_since_the_oldest_writer_only_add(tmp_path: Path) -> None:
-    """Servers of that revision go on writing beside newer ones: see "Rolling upgrades" in docs/operations.md."""
+    """Servers of that revision go on writing beside newer ones: see "Rolling upgrades" in docs/servers.md."""
     path, fresh = tmp_path / "then.db", tmp_path / "now.db"
     upgrade(path, OLDEST_WRITER)
     bring_up_to_date(fresh)

@@ -743,4 +743,4 @@ async def test_without_psycopg_the_extra_is_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "psycopg", None)
     message, hint = await refusal(tmp_path, "postgresql://h/db")
     assert "psycopg" in message
-    assert "byleave[postgres]" in hint
+    assert "[postgres]" in hint

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from structlog.testing import capture_logs
 
 from byleave import telemetry
+from byleave.installation import install_command
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import well_formed
 from byleave.settings import ClientSettings, ServerSettings
@@ -73,7 +74,7 @@ def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigurationError, match="not installed") as caught:
         telemetry.configure("otlp", "tests")
-    assert caught.value.hint == "in a checkout: pip install '.[telemetry]'"
+    assert caught.value.hint == install_command("telemetry")
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     with capture_logs() as logs:
         telemetry.configure("auto", "tests")  # the variable may be meant for another program

@@ -204,7 +204,14 @@ const PLAN: SessionUndoPlan = {
   files: [
     { path: "a.txt", kind: "change", before: "one\ntwo\n", after: "one\n", note: null },
     { path: "made.txt", kind: "delete", before: "x\n", after: null, note: null },
-    { path: "secret.pem", kind: "change", before: null, after: null, note: "not shown: it may hold secrets" },
+    {
+      path: "secret.pem",
+      kind: "change",
+      before: null,
+      after: null,
+      note: null,
+      unshown: "not shown: it may hold secrets",
+    },
   ],
   total_files: 3,
   conflicts: ["gone.txt"],

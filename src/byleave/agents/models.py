@@ -26,6 +26,7 @@ from pydantic_ai.providers import Provider, infer_provider
 
 from byleave.adapters.calls import ADVICE
 from byleave.gate import mask_start
+from byleave.installation import add_command
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.tools import MAX_COMMAND_SECONDS
 from byleave.protocol.wire import JsonObject
@@ -657,8 +658,8 @@ def _suggested(text: str) -> str:
 
 
 def _install_hint(error: ImportError) -> str:
-    command = re.search(r"pip install [^`\n]+", str(error))
-    return f"Install it with {command.group(0)}" if command else _masked_message(error)
+    wanted = re.search(r"pip install [\"']?([^`\"'\n]+)", str(error))
+    return f"Install it with {add_command(wanted.group(1).strip())}" if wanted else _masked_message(error)
 
 
 def _masked_message(error: Exception) -> str:

@@ -4,12 +4,11 @@ Only the names of variables are looked at: a key is never read here, sent anywhe
 model. Loads nothing of a provider, since `byleave up` asks this at each start.
 """
 
-import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+
+from byleave.installation import add_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def proposals(environment: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     for provider in PROVIDERS:
         key = next((name for name in provider.keys if environment.get(name)), None)
         if key is not None:
-            lines = [] if _installed(provider.package) else [_install_line(provider.extra)]
+            lines = [] if _installed(provider.package) else [add_command(f"pydantic-ai-slim[{provider.extra}]")]
             found.append((key, [*lines, f"export BYLEAVE_MODEL={provider.model}"]))
     return found
 
@@ -51,11 +50,3 @@ def _installed(package: str) -> bool:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # nor is the package it would be in
         return False
-
-
-def _install_line(extra: str) -> str:
-    """Return the command that installs an extra where this program runs."""
-    what = shlex.quote(f"pydantic-ai-slim[{extra}]")
-    uv = Path(sys.prefix) / ".tools" / "bin" / "uv"  # as scripts/setup puts it
-    python = shlex.quote(sys.executable)
-    return f"{shlex.quote(str(uv))} pip install --python {python} {what}" if uv.exists() else f"pip install {what}"

@@ -8,7 +8,6 @@ Nothing but the protocol goes to stdout.
 import asyncio
 import json
 import logging
-import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -19,7 +18,7 @@ import typer
 from byleave.adapters.acp import EditorAgent, serve_stdio
 from byleave.client.api import ServerApi
 from byleave.client.connection import connect_client
-from byleave.client.identity import private_directory
+from byleave.client.identity import private_directory, write_private
 from byleave.client.journal import AlreadyServed
 from byleave.client.tasks import cancel
 from byleave.protocol.errors import CallerError
@@ -115,9 +114,7 @@ class SessionMemory(dict[str, str]):
         self.clear()
         self.update(list(known.items())[-MOST_REMEMBERED:])
         private_directory(self._path.parent)
-        draft = self._path.with_name(f".acp.{os.getpid()}")
-        draft.write_text(json.dumps(self, indent=1), encoding="utf-8")
-        draft.replace(self._path)
+        write_private(self._path, json.dumps(self, indent=1))
 
     def _read(self) -> dict[str, str]:
         try:

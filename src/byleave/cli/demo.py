@@ -58,9 +58,9 @@ from .options import ExitCode, Verbose, new_app
 from .places import UP, KnownServer, own_project
 from .process import first_of, in_loop, read_settings, run_long, set_up_logging, until_stopped
 from .screen import complain, counted, put, say, shown
-from .token import DEFAULT_SCOPES
+from .token import DEFAULT_SCOPES, user_name
 from .transcript import PlainTranscript
-from .up import LocalServer, sign_in_link, user_name
+from .up import LocalServer, sign_in_link
 
 app = new_app()
 

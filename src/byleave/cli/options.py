@@ -61,6 +61,7 @@ def needs_extra(extra: str, what: str) -> Generator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "byleave":
             raise  # our own module is missing: our bug, not a faulty installation
+        from byleave.installation import install_command
         from byleave.protocol.errors import ConfigurationError
 
-        raise ConfigurationError(f"This needs {what}.", hint=f"in a checkout: pip install '.[{extra}]'") from error
+        raise ConfigurationError(f"This needs {what}.", hint=install_command(extra)) from error

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from yarl import URL
 
 from byleave.client.api import ServerApi
-from byleave.client.identity import load_token, private_directory
+from byleave.client.identity import load_token, private_directory, write_private
 from byleave.protocol.chat import Project
 from byleave.protocol.errors import CallerError, ConfigurationError, NotFound
 from byleave.settings import ClientSettings
@@ -148,17 +148,12 @@ def remember_project(server: KnownServer, directory: Path, project_id: str) -> N
     known = {**before, f"{server.name} {directory}": project_id}
     if known == before:
         return
-    path = server.home / "projects.json"
-    draft = path.with_name(f".projects.{os.getpid()}")
     try:
         private_directory(server.home)
-        draft.write_text(json.dumps(known, indent=1), encoding="utf-8", errors="surrogateescape")
-        draft.replace(path)
+        write_private(server.home / "projects.json", json.dumps(known, indent=1))
     except (OSError, ConfigurationError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
         say(f"warning: the project of this directory cannot be stored ({reason}); name it next time with --project.")
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def _known(home: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ It is signed with the server's secret, so it works only where that secret can be
 approves or executes: the agent would answer its own questions, or report its own results.
 """
 
+import getpass
 from typing import Annotated
 
 import typer
@@ -24,9 +25,19 @@ DAY = 24 * 3600
 DEFAULT_DAYS = 30
 
 
+def user_name() -> str:
+    """Return the name of the person who started it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such entry, as in some containers
+        return "me"
+
+
 @app.command()
 def token(
-    user: Annotated[str, typer.Option(metavar="NAME", help="Whose token it is.")],
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose token it is; left out: you, as `byleave up` names you.")
+    ] = None,
     scope: Annotated[list[Scope] | None, typer.Option(help="What it may do; give it again for more.")] = None,
     days: Annotated[int | None, typer.Option(min=1, max=3650, help="How long it lasts; left out: 30 days.")] = None,
     seconds: Annotated[
@@ -51,6 +62,7 @@ def token(
     \b
     Example:
       byleave token --user alice
+      byleave token --scope agent
       byleave token --user alice --agent nightly --days 7
     """
     is_agents = agent is not None or mode is not None
@@ -66,6 +78,9 @@ def token(
         raise typer.BadParameter("give --days or --seconds, not both", param_hint="--seconds")
     lifetime = seconds if seconds is not None else (days if days is not None else DEFAULT_DAYS) * DAY
     settings = read_settings(ServerSettings)
+    if user is None:
+        user = user_name()
+        say(f"For {user!r}; --user names another.")
     made = issue_token(settings, user, wanted, lifetime, agent=agent, mode=mode)
     if as_json:
         put_json({"token": made, "user": user, "scopes": [one.value for one in wanted], "seconds": lifetime})

@@ -5,7 +5,6 @@ The server listens on 127.0.0.1. If a server of this state directory is already 
 """
 
 import asyncio
-import getpass
 import logging
 import os
 import socket
@@ -43,7 +42,7 @@ from .process import (
     until_stopped,
 )
 from .screen import put_json, say
-from .token import DAY, DEFAULT_SCOPES
+from .token import DAY, DEFAULT_SCOPES, user_name
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -193,14 +192,6 @@ def _port(wanted: int | None) -> int:
         except OSError:
             return 0
     return DEFAULT_PORT
-
-
-def user_name() -> str:
-    """Return the name of the person who started it."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # no such entry, as in some containers
-        return "me"
 
 
 @in_loop(app, run_long)

@@ -66,8 +66,8 @@ def open_identity(directory: Path) -> Identity:
         forget_identity(directory)
         client_id, key = new_id("client"), secrets.token_hex(32)
         # The key first: an id that a server knows by a key must not be left without it.
-        _replace(directory / "client_key", key)
-        _replace(directory / "client_id", client_id)
+        write_private(directory / "client_key", key)
+        write_private(directory / "client_id", client_id)
     return Identity(client_id, key, directory)
 
 
@@ -109,7 +109,7 @@ def save_token(home: Path, token: str) -> Path:
     """Store the token, readable by its owner alone."""
     private_directory(home)
     path = home / "token"
-    _replace(path, token.strip())
+    write_private(path, token.strip())
     return path
 
 
@@ -117,24 +117,31 @@ def private_directory(path: Path) -> None:
     """Create a directory that only its owner may enter."""
     try:
         # An existing directory keeps its mode: it may be somebody's /tmp. The files we put in are private.
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)  # `parents=True` would open those above to everybody
+        path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
             f"The state directory {str(path)!r} cannot be used: {error.strerror}.", hint="set BYLEAVE_HOME to another"
         ) from error
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a private file atomically."""
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         draft.unlink()
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{text}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(f"{text}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
 
 
 ANSWER_SECONDS = 30.0

@@ -113,8 +113,10 @@ class ApprovalRequest(WireModel):
     network: bool
     """True if approving grants the network."""
     description: str
-    """The call on the first line; each further line is a note to be shown before an answer. Made from the stored
-    parameters, safe to print. Reasons are in `findings`, files in `inspection`."""
+    """The call on the first line; each further line is a note to be shown before an answer. The second tells of the
+    `edit`, if there was one. Made from the stored parameters, safe to print. Reasons are in `findings`, files in
+    `inspection`.
+    """
     inspection: Inspection | None = None
     """Files that would run, as the machine sees them; the digest covers them."""
     suggestions: list[Suggestion] = Field(default_factory=list[Suggestion])

@@ -24,6 +24,7 @@ from byleave.calls.machines import Machines, Presence
 from byleave.calls.neighbours import Neighbours
 from byleave.calls.spans import Observer
 from byleave.gate import DEFAULT_COMMANDS, Gate, GateRules, Policy, PolicyError, parse_policy
+from byleave.installation import install_command
 from byleave.policy_files import organisation_text
 from byleave.protocol.chat import AgentInfo
 from byleave.protocol.errors import ConfigurationError
@@ -269,7 +270,7 @@ def _nats(settings: ServerSettings) -> WakeUps | None:
     except ImportError as error:
         raise ConfigurationError(
             f"Wake-ups through NATS need nats-py, which cannot be loaded: {error}.",
-            hint="Install it: pip install 'byleave[nats]'.",
+            hint=install_command("nats"),
         ) from None
     return NatsWakeUps(url, hmac.digest(seal_keys(settings)[0], b"byleave wake-ups", "sha256"))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from byleave.installation import install_command
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.wire import now
 from byleave.settings import ServerSettings
@@ -215,7 +216,7 @@ def postgres() -> "type[PostgresDatabase]":
     except ImportError as error:
         raise ConfigurationError(
             f"A record in PostgreSQL needs psycopg, which cannot be loaded: {error}.",
-            hint="Install it: pip install 'byleave[postgres]'.",
+            hint=install_command("postgres"),
         ) from None
     return PostgresDatabase
 

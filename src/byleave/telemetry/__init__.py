@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from byleave.gate import mask_start
+from byleave.installation import install_command
 from byleave.protocol.errors import ConfigurationError
 from byleave.protocol.tools import TOOLS
 from byleave.protocol.wire import TRACEPARENT
@@ -443,6 +444,6 @@ def _start(choice: Choice, service: str) -> None:
             raise
         raise ConfigurationError(
             "Telemetry needs OpenTelemetry, which is not installed.",
-            hint="in a checkout: pip install '.[telemetry]'",
+            hint=install_command("telemetry"),
         ) from error
     switch_on(console_sdk(service) if choice == "console" else otlp_sdk(service))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from byleave.installation import missing_extra
 from byleave.protocol.states import Scope
 from byleave.server import services as parts
 from harness.http_server import Server, StartServer, User
@@ -112,7 +113,7 @@ async def test_without_an_agent_a_message_is_503_with_how_to_get_one(
     alice = (await start_server()).user()
     answer = await alice.post(f"/my/projects/{await alice.project()}/chat/messages", {"content": "hello"})
     assert answer.status == 503
-    assert "pip install '.[agents]'" in answer.json["hint"]
+    assert answer.json["hint"] == missing_extra("agents")
 
 
 AGENTS = """

@@ -643,12 +643,12 @@ async def test_history_with_a_wrong_filter_is_400(server: Server) -> None:
         assert answer.json["hint"]
 
 
-async def test_call_that_waits_can_be_called_off(server: Server) -> None:
+async def test_call_that_waits_can_be_stopped(server: Server) -> None:
     alice = server.user()
     project = await alice.project()
     for path in ("/my/tools/{}/cancel", f"/my/projects/{project}/tools/{{}}/cancel"):
         tool_id, _ = await alice.question(project)
-        assert (await alice.post(path.format(tool_id))).json == {"success": True, "message": "Called off."}
+        assert (await alice.post(path.format(tool_id))).json == {"success": True, "message": "Stopped."}
         again = await alice.post(path.format(tool_id))
         assert (again.status, again.json["state"]) == (409, "failed")
     other = await alice.project("other")

@@ -247,9 +247,8 @@ export function listed(record: SessionChanges, plan: SessionUndoPlan | null): Li
 }
 
 /** An undo turned round: what it takes out was added. */
-function linesOf({ before, after, note }: ShownChange): Listed["lines"] {
-  if ((before ?? null) === null && (after ?? null) === null) return null;
-  if (note?.startsWith("not shown")) return null;
+function linesOf({ before, after, unshown }: ShownChange): Listed["lines"] {
+  if (((before ?? null) === null && (after ?? null) === null) || unshown) return null;
   const { added, removed } = difference(after ?? "", before ?? "");
   return { added, removed };
 }

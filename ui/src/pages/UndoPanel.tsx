@@ -141,7 +141,8 @@ export function Planned<Answer>({ plan, what, inEditor, host, go, again, undo: a
     });
   };
   // A directory that the call made goes as well, which has no text; then "files" would be wrong.
-  const isFile = ({ before, after, unshown }: ShownChange) => (before ?? after ?? unshown ?? null) !== null;
+  const isFile = ({ before, after, unshown, note }: ShownChange) =>
+    !note || (before ?? after ?? unshown ?? null) !== null;
   const noun = plan.files.every(isFile) ? "file" : "path";
   const files = counted(plan.total_files, noun);
   return (

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from byleave.installation import missing_extra
 from byleave.protocol.chat import (
     CHAT_AGENT,
     AgentInfo,
@@ -109,7 +110,7 @@ def agents_of(parts: Services, project_id: str) -> list[AgentInfo]:
     if parts.worker is None:
         raise Unavailable(
             "This server has no agent to work on messages.",
-            hint="In a checkout: `pip install '.[agents]'`.",
+            hint=missing_extra("agents"),
         )
     return parts.worker.agents(project_id)
 

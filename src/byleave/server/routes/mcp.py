@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
+from byleave.installation import missing_extra
 from byleave.protocol.errors import NotFound, RefusedError
 from byleave.protocol.states import Scope
 from byleave.protocol.wire import WireModel
@@ -157,4 +158,4 @@ async def _requests() -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
-        raise Unavailable("This server does not speak MCP.", hint="In a checkout: `pip install '.[mcp]'`.") from None
+        raise Unavailable("This server does not speak MCP.", hint=missing_extra("mcp")) from None

@@ -29,7 +29,7 @@ OLDEST_WRITER = "0015"
 """The oldest revision whose servers may go on writing into a record of this one, beside newer ones.
 
 A migration that only adds leaves this as it is; any other raises it to its own revision. What "only adds" means is
-under "Rolling upgrades" in docs/operations.md, and is tested.
+under "Rolling upgrades" in docs/servers.md, and is tested.
 """
 _TEXT = re.compile(r"\b(?:VARCHAR\(\d+\)|TEXT)(?=[\s,);]|$)")
 _TABLES = ("CREATE TABLE", "ALTER TABLE")

@@ -278,6 +278,15 @@ async def test_a_preview_counts_what_a_rule_would_have_covered_also_what_was_ref
     assert (broad.covered, broad.problem is not None) == (0, True)
 
 
+async def test_a_preview_covers_no_call_that_was_malformed(desk: Desk) -> None:
+    for name in ("write_file", "read_file", "execute_command", "search_files", "nonsense"):
+        response = await desk.executor.execute_tool(name, {"of another": "form"}, desk.session.id)
+        assert response.error_type == "invalid"
+    for rule in (BELOW_SRC, GrantRule(tool="execute_command", command=("git",)), GrantRule(tool="nonsense")):
+        found = await desk.approvals.preview_grant("alice", desk.project.id, rule)
+        assert (found.looked_at, found.covered) == (5, 0)
+
+
 async def test_each_suggestion_of_a_question_can_be_saved_as_it_is(desk: Desk) -> None:
     async with desk.client(lambda signal: completed()):
         for number in range(20):

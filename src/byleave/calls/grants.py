@@ -327,7 +327,9 @@ async def preview_grant(store: Store, user_id: str, project_id: str, rule: Grant
     rows = page.rows
     project = await store.chat.project(project_id)
     workspace = project.workspace if project else None
-    asked = ((row, asked_of(row, _bound_of(row), workspace, recorded=True)) for row in rows)
+    # A malformed call does not have its tool's parameters.
+    formed = (row for row in rows if row.error_type is not ErrorType.INVALID)
+    asked = ((row, asked_of(row, _bound_of(row), workspace, recorded=True)) for row in formed)
     hits = [row for row, one in asked if one is not None and _rule_covers(rule, one)]
     refused = [row for row in hits if row.error_type is ErrorType.REJECTED]
     calls = "1 call" if len(rows) == 1 else f"{len(rows)} calls"

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StringConstraints
 
 from .states import AgentMode, RunState
-from .wire import Identifier, Timestamp, WireModel
+from .wire import Identifier, Name, Timestamp, WireModel
 
 MAX_MESSAGE_CHARACTERS = 100_000
 CHAT_AGENT = "chat"
@@ -13,7 +13,7 @@ CHAT_AGENT = "chat"
 
 
 class ProjectBody(WireModel):
-    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+    name: Name
     if_none: StrictBool = False
     """Create only if the user has no project; otherwise return the oldest. Concurrent requests get the same one."""
 

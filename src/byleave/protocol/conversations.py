@@ -3,14 +3,12 @@
 A call in an export is as the record has it, with secrets masked.
 """
 
-from typing import Annotated, Literal
-
-from pydantic import StringConstraints
+from typing import Literal
 
 from .chat import Message, Session
 from .executions import Execution
 from .states import ExecutionStatus
-from .wire import Timestamp, WireModel
+from .wire import Name, Timestamp, WireModel
 
 MAX_SEARCH_CHARACTERS = 200
 
@@ -32,7 +30,7 @@ class FileOffers(WireModel):
 class SessionTitle(WireModel):
     """Request to rename a conversation."""
 
-    title: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+    title: Name
 
 
 class SessionDeleted(WireModel):

@@ -31,6 +31,11 @@ Identifier = Annotated[
 Digest = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64}|missing)$")]
 """SHA-256 of a file's content, or `missing` if there is no file."""
 
+NOT_BLANK = r"^[^\u0000]*[^\s\u0000-\u001f\u0085][^\u0000]*$"
+"""Pattern of a text in which there is something to see, whatever a language takes for a blank."""
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=NOT_BLANK)]
+"""What a person calls a project or a conversation."""
+
 JsonObject = dict[str, Any]
 
 

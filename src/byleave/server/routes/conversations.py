@@ -4,6 +4,7 @@ A conversation is the sessions resource under another light: its messages and ru
 refused everywhere here: what it called stays on its user's record.
 """
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -22,7 +23,7 @@ from byleave.protocol.conversations import (
 )
 from byleave.protocol.errors import CallerError, NotFound
 from byleave.protocol.executions import Execution
-from byleave.protocol.wire import WireModel, now
+from byleave.protocol.wire import NOT_BLANK, WireModel, now
 from byleave.server.auth.tokens import Principal
 from byleave.server.conversations import changes_of, file_name, markdown
 from byleave.server.dependencies import Chatter, Parts, Project, StrictRoute, takes
@@ -41,7 +42,12 @@ MOST_CALLS = 5000
 
 
 class SearchQuery(WireModel):
-    query: str = Field(min_length=1, max_length=MAX_SEARCH_CHARACTERS, description="The text, in any case.")
+    query: str = Field(
+        min_length=1,
+        max_length=MAX_SEARCH_CHARACTERS,
+        description="The text, in any case.",
+        json_schema_extra={"pattern": NOT_BLANK},
+    )
 
 
 async def own_session(parts: Services, principal: Principal, project: str, session_id: str) -> SessionRow:
@@ -57,7 +63,7 @@ async def search_sessions(
     parts: Parts, principal: Chatter, project: Project, query: Annotated[SearchQuery, Query()]
 ) -> SessionSearch:
     """Conversations whose title or messages hold a text, newest first, with a part of the newest message that does."""
-    if not query.query.strip():
+    if not re.search(NOT_BLANK, query.query):
         raise CallerError("There is nothing to search for.", hint="Give a word or more.")
     search = await parts.store.conversations.search(principal.user_id, project, query.query)
     found = [

@@ -31,7 +31,9 @@ def test_one_call_is_told_with_all_it_printed(site: Site) -> None:
     site.run("chat", "run ls package.json")
     [call] = site.json("history", "--tool", "execute_command", "--limit", "1", "--json")["executions"]
     told = site.here("history", call["tool_id"])
-    assert told.stdout.splitlines()[0].endswith(f"done      Run ls package.json · not asked: low risk  {call['tool_id']}")
+    assert told.stdout.splitlines()[0].endswith(
+        f"done      Run ls package.json · not asked: low risk  {call['tool_id']}"
+    )
     assert told.stdout.splitlines()[1:] == ["  | package.json", "exit code 0"]
     assert site.json("history", call["tool_id"], "--json")["tool_id"] == call["tool_id"]
     unknown = site.here("history", "exec_unknown")

@@ -78,7 +78,7 @@ ROUTES: list[Route] = [
     ("list_projects", (), "GET", "/my/projects", {}, None, {"projects": [PROJECT], "total_count": 1}),
     (
         "post_message", ("p1", MessageBody(content="hi")), "POST", "/my/projects/p1/chat/messages", {},
-        {"content": "hi", "session_id": None, "mode": None, "agent": None, "client_key": None},
+        {"content": "hi", "session_id": None, "mode": None, "agent": None, "model": None, "client_key": None},
         {"message_id": "m", "session_id": "s", "run_id": "r"},
     ),
     (

@@ -15,7 +15,15 @@ from coverage import Coverage
 ROOT = Path(__file__).resolve().parent.parent
 FLOOR = 90.0
 PARTS: dict[str, tuple[str, ...]] = {
-    "protocol": ("protocol/", "settings.py", "policy_files.py", "descriptors.py", "addresses.py", "installation.py"),
+    "protocol": (
+        "protocol/",
+        "settings.py",
+        "policy_files.py",
+        "descriptors.py",
+        "addresses.py",
+        "resolver.py",
+        "installation.py",
+    ),
     "gate": ("gate/",),
     "store": ("store/",),
     "bus": ("bus/",),

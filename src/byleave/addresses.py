@@ -1,17 +1,11 @@
 """Addresses that a program of ours may contact: which are public, which are this machine, which are never asked.
 
-A name is checked by the very addresses that are connected to, so that no second lookup can answer differently. An
-address that is written out reaches no resolver: who accepts one checks it by `is_public` and `is_never_asked`. Nothing
-here connects to anything.
+Names are checked by `resolver`, when they are resolved. An address that is written out reaches no resolver: who accepts
+one checks it by `is_public` and `is_never_asked`. Nothing here connects to anything, or loads what does.
 """
 
 import ipaddress
 import socket
-
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-
-from byleave.protocol.errors import ByleaveError, RefusedError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -40,46 +34,6 @@ _CARRIERS = (
     ipaddress.IPv6Network("::ffff:0:0:0/96"),
     _NAT64,
 )
-
-
-class CheckedResolver(AbstractResolver):
-    """Resolves names, and fails if any address of a name may not be contacted."""
-
-    def __init__(
-        self,
-        inner: AbstractResolver | None = None,
-        *,
-        allow_private: bool,
-        trust_localhost: bool = False,
-        private_hint: str = "Only public addresses are contacted.",
-    ) -> None:
-        """`inner`: None for the system's. `trust_localhost`: that name leads to this machine, and needs no leave."""
-        self._inner = inner or aiohttp.ThreadedResolver()
-        self._allow_private = allow_private
-        self._trust_localhost = trust_localhost
-        self._private_hint = private_hint
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = _loopback(host, port) if is_localhost(host) else await self._inner.resolve(host, port, family)
-        if is_localhost(host) and self._trust_localhost:
-            return found
-        for each in found:
-            if (refusal := self._refusal(host, each["host"])) is not None:
-                raise refusal
-        return found
-
-    def _refusal(self, host: str, found: str) -> ByleaveError | None:
-        address = read_address(found.partition("%")[0])
-        if address is None or is_never_asked(address):
-            return RefusedError(f"{host!r} leads to {found}, which is never asked.", hint="Check who answers for it.")
-        if self._allow_private or is_public(address):
-            return None
-        return RefusedError(f"{host!r} leads to {found}, which is not a public address.", hint=self._private_hint)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 def is_never_asked(address: Address) -> bool:
@@ -144,12 +98,3 @@ def is_local_name(host: str) -> bool:
 def is_localhost(host: str) -> bool:
     """True for the name of this machine."""
     return host.lower() in ("localhost", "localhost.")
-
-
-def _loopback(host: str, port: int) -> list[ResolveResult]:
-    """Resolve `localhost` to loopback without a lookup."""
-    numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return [
-        ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=numeric)
-        for address, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
-    ]

@@ -58,8 +58,7 @@ for name in modules:
 
 def test_loading_a_server_loads_no_model_no_migrations_and_no_client() -> None:
     loaded = _loaded("import byleave.server.serving")
-    # It asks identity providers, push services and webhooks by aiohttp, which it so needs.
-    assert not loaded & {"acp", "agents", "alembic", "mcp", "openai", "pydantic_ai", "sqlalchemy"}
+    assert not loaded & {"acp", "agents", "aiohttp", "alembic", "mcp", "openai", "pydantic_ai", "sqlalchemy"}
 
 
 def test_the_first_line_of_the_log_brings_what_writes_it() -> None:

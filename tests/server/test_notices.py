@@ -16,9 +16,9 @@ from aiohttp.abc import ResolveResult
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr, ValidationError
 
-from byleave.addresses import CheckedResolver
 from byleave.protocol.errors import RefusedError
 from byleave.protocol.states import RiskLevel, Scope
+from byleave.resolver import CheckedResolver
 from byleave.server.notices import task
 from byleave.server.notices.push import ORDER, Push
 from byleave.server.notices.webhook import Webhook

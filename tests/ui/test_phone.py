@@ -244,7 +244,7 @@ async def test_link_of_a_notification_opens_the_question_in_its_project_or_says_
     tapped = await phone.new_page()
     await tapped.goto(f"{home.url}/#/review/{asked[2]}")
     await expect(question(tapped)).to_contain_text("two.txt")
-    await expect(tapped.locator(".app-title-project")).to_contain_text("another project")
+    await expect(tapped.locator(".app-title-project")).to_have_text("another project · from outside this chat")
     two = question(tapped).filter(has_text="two.txt")
     await press_until_it_counts(two.get_by_role("button", name="Deny", exact=True))
     await expect(question(tapped)).to_contain_text("one.txt")

@@ -13,9 +13,10 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic import SecretStr
 
-from byleave.addresses import CheckedResolver, is_never_asked, is_public
+from byleave.addresses import is_never_asked, is_public
 from byleave.protocol.errors import ByleaveError, ConfigurationError, RefusedError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
+from byleave.resolver import CheckedResolver
 from byleave.settings import ClientSettings
 from byleave.workspace import web as fetching
 from byleave.workspace.web import BoundedWeb, WebSearcher, checked_url

@@ -19,11 +19,12 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from byleave.addresses import CheckedResolver, is_localhost, is_never_asked, read_address
+from byleave.addresses import is_localhost, is_never_asked, read_address
 from byleave.gate import safe_text
 from byleave.protocol.errors import ByleaveError, ConfigurationError, ToolFailure
 from byleave.protocol.tools import SearchWebParams, SearchWebResult, WebHit
 from byleave.protocol.wire import JsonObject
+from byleave.resolver import CheckedResolver
 from byleave.settings import ClientSettings
 
 _SECONDS = 15

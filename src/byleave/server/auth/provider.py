@@ -16,10 +16,9 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import jwt
 import structlog
 
@@ -30,6 +29,9 @@ from byleave.settings import ServerSettings
 from .claims import ClaimMap
 from .keys import PublishedKeys
 from .tokens import LEEWAY_SECONDS, LONGEST_TOKEN
+
+if TYPE_CHECKING:
+    import aiohttp
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -193,7 +195,9 @@ class IdentityProvider:
         }
         login = None
         if self._secret is not None and endpoints.takes_basic:
-            login = aiohttp.encode_basic_auth(quote(self._client_id, ""), quote(self._secret.get_secret_value(), ""))
+            from aiohttp import encode_basic_auth
+
+            login = encode_basic_auth(quote(self._client_id, ""), quote(self._secret.get_secret_value(), ""))
         elif self._secret is not None:
             fields["client_secret"] = self._secret.get_secret_value()
         headers = {} if login is None else {"Authorization": login}
@@ -232,6 +236,8 @@ class IdentityProvider:
 
     async def _asked(self, method: str, address: str, **options: Any) -> dict[str, Any]:
         """A JSON object from the provider. An error of its own is Unavailable; a refusal is Unauthenticated."""
+        import aiohttp
+
         if self._http is None:
             # No connection is kept: the provider may close it just as a code is sent, which is not sent twice.
             connector, limit = aiohttp.TCPConnector(force_close=True), aiohttp.ClientTimeout(total=ANSWER_SECONDS)

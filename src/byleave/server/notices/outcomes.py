@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from byleave.protocol.errors import RefusedError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SECONDS = 10
 """Longest that one try takes."""
@@ -25,8 +27,10 @@ class Outcome:
     """True if nobody is there any more."""
 
 
-async def posted(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+async def posted(session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
     """Post once. Nothing of the answer's body is read, and nothing of an error is told that could quote the address."""
+    import aiohttp
+
     try:
         async with session.post(
             url, headers=headers, data=body, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=SECONDS)

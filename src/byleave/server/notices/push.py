@@ -13,9 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import aiohttp
-
-from byleave.addresses import CheckedResolver, is_local_name, is_never_asked, is_public, system_number
+from byleave.addresses import is_local_name, is_never_asked, is_public, system_number
 from byleave.protocol.notices import PushDeviceBody
 from byleave.server.auth.secret import push_seed
 from byleave.server.errors import WrongForm
@@ -26,6 +24,7 @@ from .outcomes import Outcome, posted
 from .words import Notice
 
 if TYPE_CHECKING:
+    import aiohttp
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from webpush import WebPush
 
@@ -70,6 +69,10 @@ class Push:
         if (wrong := self._wrong(device.endpoint)) is not None:
             return Outcome(delivered=False, detail=f"Its push service's address {wrong}.")
         if self._session is None:
+            import aiohttp
+
+            from byleave.resolver import CheckedResolver
+
             resolver = CheckedResolver(allow_private=self._allow_private)
             self._session = aiohttp.ClientSession(
                 # No DNS cache: it would outlive the check.

@@ -7,13 +7,14 @@ word.
 
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
-
-import aiohttp
 
 from .outcomes import Outcome, posted
 from .words import Notice
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Form = Literal["auto", "ntfy", "slack", "json"]
 PRIORITIES = {"HIGH": "high", "MEDIUM": "default"}
@@ -33,6 +34,8 @@ class Webhook:
     async def send(self, notice: Notice, user_id: str) -> Outcome:
         """Post a notice once."""
         if self._session is None:
+            import aiohttp
+
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
         headers, body = self._message(notice, user_id)
         return await posted(self._session, self._url, headers, body)
